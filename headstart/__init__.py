@@ -1,0 +1,23 @@
+"""Headstart: pretrain a Transformer on your own text, swap its head, and know what the transfer bought."""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# The public names, each with the module that has it; imported on first use, so that `import headstart` is light.
+_PUBLIC = {
+    "ModelConfig": "headstart.model.presets",
+    "PRESETS": "headstart.model.presets",
+    "preset": "headstart.model.presets",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'headstart' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*_PUBLIC, "__version__"])

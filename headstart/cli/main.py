@@ -1,0 +1,90 @@
+"""The command `headstart`: finds the verb, and turns what goes wrong into a message and an exit code."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import cyclopts
+from cyclopts import App, CycloptsError
+from cyclopts.config import Dict, Env
+from rich.console import Console
+
+from headstart import __version__
+from headstart.config import nearest, read_toml
+from headstart.errors import HeadstartError, UserError, visible
+
+# Each verb and its function. A verb's module is imported when it is called, or asked for its help.
+VERBS = {
+    "plan": "headstart.cli.plan:plan",
+}
+
+# What the verbs of two words have in common.
+GROUPS: dict[str, str] = {}
+
+
+def _settings_file(app: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection) -> None:
+    """Fill flags that were not given from the file named by --config."""
+    paths = [a.tokens[-1].value for a in arguments if a.name == "--config" and a.tokens]
+    for path in paths:
+        settings = {key.replace("_", "-"): value for key, value in read_toml(path).items()}
+        known = {name.removeprefix("--") for argument in arguments for name in argument.names}
+        for key in settings:
+            if key not in known:
+                raise UserError(f"unknown key {key!r}", where=path, fix=nearest(key, known))
+        Dict(settings, source=path, use_commands_as_keys=False)(app, commands, arguments)
+
+
+def application(arguments: list[str]) -> App:
+    """The command line; only the verb that was asked for is imported, or all of them to list what they do."""
+    app = App(
+        name="headstart",
+        help=(
+            "Pretrain a Transformer on your own text, swap its head, and know, with evidence, "
+            "what the transfer bought.\n\nEvery verb answers --help with examples."
+        ),
+        version=__version__,
+        # A variable holds its verb's name (HEADSTART_PLAN_WIDTH), so that HEADSTART_DATA is never a flag.
+        config=(Env("HEADSTART_", show=False), _settings_file),
+    )
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    is_listing = not words or (words[0] in GROUPS and len(words) == 1)
+    groups = {name: App(name=name, help=text) for name, text in GROUPS.items()}
+    for name in groups:
+        app.command(groups[name])
+    for verb, path in VERBS.items():
+        group, _, leaf = verb.rpartition(" ")
+        module, _, function = path.partition(":")
+        target = getattr(importlib.import_module(module), function) if is_listing else path
+        (groups[group] if group else app).command(target, name=leaf)
+    return app
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        result: Any = application(arguments)(
+            arguments, exit_on_error=False, print_error=False, result_action="return_value"
+        )
+        return result if isinstance(result, int) else 0
+    except CycloptsError as error:
+        asked = next((verb for verb in VERBS if arguments[: verb.count(" ") + 1] == verb.split()), "")
+        console.print(f"headstart: {visible(str(error))}", style="red", markup=False)
+        console.print(f"try: headstart {asked} --help".replace("  ", " "), markup=False)
+        return 2
+    except HeadstartError as error:
+        if "--debug" in arguments:
+            raise
+        console.print(f"headstart: {error}", style="red", markup=False)
+        return error.exit_code
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def main() -> None:
+    sys.exit(run())

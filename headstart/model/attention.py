@@ -1,0 +1,127 @@
+"""Multi-head attention: of a text over itself, or of y over x; fast, or slowly with its weights shown."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headstart.model.masks import Mask, subsequent_mask
+from headstart.model.positions import Rotation
+from headstart.model.presets import ModelConfig
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
+    """Weighted means of the values, (batch, heads, queries, head width); zeros where nothing may be seen."""
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask.allowed, is_causal=mask.causal_square, dropout_p=dropout
+    )
+
+
+def attend_with_weights(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
+    """The same by the book, and the weights (batch, heads, queries, keys): the reference and the viewer's path."""
+    scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
+    allowed = subsequent_mask(query.shape[-2], query.device) if mask.causal_square else mask.allowed
+    if allowed is None:
+        weights = scores.softmax(dim=-1)
+    else:
+        # The finite minimum, then zero: a row with everything masked must not become NaN.
+        lowest = torch.finfo(scores.dtype).min
+        weights = scores.masked_fill(~allowed, lowest).softmax(dim=-1).masked_fill(~allowed, 0.0)
+    return weights @ value, weights
+
+
+class LayerCache:
+    """The keys and values that one attention layer has seen, in a buffer that doubles when it is full."""
+
+    def __init__(self) -> None:
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+        self.length = 0
+
+    def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Append, and return all that is held, (batch, heads, length, head width)."""
+        total = self.length + key.shape[2]
+        self.keys = self._room(self.keys, key, total)
+        self.values = self._room(self.values, value, total)
+        self.keys[:, :, self.length : total] = key
+        self.values[:, :, self.length : total] = value
+        self.length = total
+        return self.keys[:, :, :total], self.values[:, :, :total]
+
+    def _room(self, buffer: Tensor | None, like: Tensor, total: int) -> Tensor:
+        if buffer is not None and buffer.shape[2] >= total:
+            return buffer
+        batch, heads, _, head_width = like.shape
+        larger = like.new_empty(batch, heads, max(2 * total, 64), head_width)
+        if buffer is not None:
+            larger[:, :, : self.length] = buffer[:, :, : self.length]
+        return larger
+
+    def held(self) -> tuple[Tensor, Tensor]:
+        assert self.keys is not None
+        assert self.values is not None
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order: a beam is reordered, a finished text leaves."""
+        if self.keys is not None and self.values is not None:
+            self.keys, self.values = self.keys[rows], self.values[rows]
+
+
+class Attention(nn.Module):
+    """Multi-head attention with one matrix for queries, keys and values, and one for the output."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.heads, self.dropout = config.heads, config.attention_dropout
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
+        self.output = nn.Linear(config.width, config.width, bias=config.bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask,
+        *,
+        memory: Tensor | None = None,
+        rotation: Rotation | None = None,
+        cache: LayerCache | None = None,
+        record: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Attention of x over itself, or over `memory`; `record`, a list, receives the weights (slow path)."""
+        query, key, value = self._project(x, memory, rotation, cache)
+        if record is None:
+            mixed = attend(query, key, value, mask, self.dropout if self.training else 0.0)
+        else:
+            mixed, weights = attend_with_weights(query, key, value, mask)
+            record.append(weights)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def _project(
+        self, x: Tensor, memory: Tensor | None, rotation: Rotation | None, cache: LayerCache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if memory is not None:
+            return self._project_cross(x, memory, cache)
+        query, key, value = (self._split(part) for part in self.qkv(x).chunk(3, dim=-1))
+        if rotation is not None:
+            query, key = rotation(query), rotation(key)
+        if cache is not None:
+            key, value = cache.extend(key, value)
+        return query, key, value
+
+    def _project_cross(
+        self, y: Tensor, memory: Tensor, cache: LayerCache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries from y; keys and values from the memory, computed once where there is a cache."""
+        width, bias = y.shape[-1], self.qkv.bias
+        query = F.linear(y, self.qkv.weight[:width], None if bias is None else bias[:width])
+        if cache is not None and cache.length:
+            return self._split(query), *cache.held()
+        both = F.linear(memory, self.qkv.weight[width:], None if bias is None else bias[width:])
+        key, value = (self._split(part) for part in both.chunk(2, dim=-1))
+        if cache is not None:
+            key, value = cache.extend(key, value)
+        return self._split(query), key, value
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (batch, heads, length, head width)

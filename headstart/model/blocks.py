@@ -1,0 +1,136 @@
+"""The block: attention, perhaps attention over another text, feed-forward; each with its residual and its norm."""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headstart.model.attention import Attention, LayerCache
+from headstart.model.masks import Mask
+from headstart.model.positions import Rotation
+from headstart.model.presets import ModelConfig
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "swiglu": F.silu,  # the gate's
+}
+
+
+def make_norm(config: ModelConfig) -> nn.Module:
+    if config.norm == "rms":
+        return nn.RMSNorm(config.width, eps=config.norm_epsilon)
+    return nn.LayerNorm(config.width, eps=config.norm_epsilon, bias=config.bias)
+
+
+class FeedForward(nn.Module):
+    """Two matrices with a non-linearity between them; with a gate, `input` holds the gate's rows first."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gated = config.activation == "swiglu"
+        self.activation = ACTIVATIONS[config.activation]
+        self.input = nn.Linear(config.width, (2 if self.gated else 1) * config.ffn, bias=config.bias)
+        self.dropout = nn.Dropout(config.ffn_dropout)
+        self.output = nn.Linear(config.ffn, config.width, bias=config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.input(x)
+        if self.gated:
+            gate, inner = inner.chunk(2, dim=-1)
+            inner = self.activation(gate) * inner
+        else:
+            inner = self.activation(inner)
+        return self.output(self.dropout(inner))
+
+
+class Block(nn.Module):
+    """One layer of a stack; with `cross`, a decoder's, which also looks at a memory."""
+
+    def __init__(self, config: ModelConfig, cross: bool) -> None:
+        super().__init__()
+        self.pre_norm = config.norm_place == "pre"
+        self.attention, self.attention_norm = Attention(config), make_norm(config)
+        if cross:
+            self.cross_attention, self.cross_norm = Attention(config), make_norm(config)
+        self.feed_forward, self.feed_forward_norm = FeedForward(config), make_norm(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask,
+        *,
+        rotation: Rotation | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        cache: tuple[LayerCache, LayerCache] | None = None,
+        record: dict[str, list[Tensor]] | None = None,
+    ) -> Tensor:
+        own, cross = cache or (None, None)
+        x = self._sublayer(
+            x,
+            self.attention_norm,
+            lambda y: self.attention(
+                y, mask, rotation=rotation, cache=own, record=None if record is None else record["self"]
+            ),
+        )
+        if memory is not None and memory_mask is not None:
+            x = self._sublayer(
+                x,
+                self.cross_norm,
+                lambda y: self.cross_attention(
+                    y,
+                    memory_mask,
+                    memory=memory,
+                    cache=cross,
+                    record=None if record is None else record["cross"],
+                ),
+            )
+        return self._sublayer(x, self.feed_forward_norm, self.feed_forward)
+
+    def _sublayer(self, x: Tensor, norm: nn.Module, function: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.pre_norm:
+            return x + self.dropout(function(norm(x)))
+        return norm(x + self.dropout(function(x)))
+
+
+class Stack(nn.Module):
+    """Blocks on top of each other; pre-norm stacks end with a norm of their own."""
+
+    def __init__(self, config: ModelConfig, depth: int, cross: bool = False) -> None:
+        super().__init__()
+        self.head_width = config.width // config.heads
+        self.rotary = config.positions == "rotary"
+        self.blocks = nn.ModuleList(Block(config, cross) for _ in range(depth))
+        self.final_norm = make_norm(config) if config.norm_place == "pre" else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask,
+        positions: Tensor,
+        *,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        cache: list[tuple[LayerCache, LayerCache]] | None = None,
+        record: dict[str, list[Tensor]] | None = None,
+    ) -> Tensor:
+        rotation = Rotation(positions, self.head_width, x.dtype) if self.rotary else None
+        for index, block in enumerate(self.blocks):
+            x = block(
+                x,
+                mask,
+                rotation=rotation,
+                memory=memory,
+                memory_mask=memory_mask,
+                cache=cache[index] if cache is not None else None,
+                record=record,
+            )
+        return self.final_norm(x)
+
+
+def new_record() -> dict[str, list[Tensor]]:
+    """Where the weights go when they are asked for: a list over layers for each kind of attention."""
+    return {"self": [], "cross": []}

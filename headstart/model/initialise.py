@@ -1,0 +1,66 @@
+"""The first weights, in one function: a tensor's numbers depend on its name and the seed, on nothing else."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from headstart.model.presets import ModelConfig
+from headstart.randomness import seed_of
+
+_RESIDUAL = ("attention.output.weight", "feed_forward.output.weight")  # write into the residual stream
+
+
+def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
+    """Fill every parameter by the rule of its preset.
+
+    lab              uniform ±0.1 for embeddings and outputs, torch's defaults elsewhere: what the course's code has
+    xavier           Xavier for matrices, a deviation of width^−½ for embeddings (2017)
+    normal           a deviation of 0.02 everywhere (BERT)
+    normal-residual  the same, but what adds to the residual stream divided by √(2 · depth) (GPT-2)
+
+    Norms start at one, biases at zero (except torch's defaults in `lab`).
+    """
+    for name, parameter in model.named_parameters():
+        generator = torch.Generator().manual_seed(seed_of(seed, "initialise", name))
+        # Drawn on the CPU in float32 whatever the device and precision: the same model everywhere.
+        fresh = torch.empty(parameter.shape)
+        _fill(fresh, name, config, generator)
+        with torch.no_grad():
+            parameter.copy_(fresh)
+
+
+def _fill(tensor: Tensor, name: str, config: ModelConfig, generator: torch.Generator) -> None:
+    is_norm = name.endswith(("norm.weight", "norm.bias"))
+    is_table = name.startswith(("base.embedding.", "base.target_embedding."))
+    if is_norm:
+        tensor.fill_(1.0 if name.endswith("weight") else 0.0)
+    elif config.init == "lab":
+        _fill_lab(tensor, name, is_table, config, generator)
+    elif name.endswith("bias"):
+        tensor.zero_()
+    elif config.init == "xavier":
+        if is_table or name == "head.output.weight":
+            tensor.normal_(0.0, config.width**-0.5, generator=generator)
+        else:
+            nn.init.xavier_uniform_(tensor, generator=generator)
+    else:
+        depth = config.decoder_depth if ".decoder." in name else config.depth
+        is_residual = config.init == "normal-residual" and name.endswith(_RESIDUAL)
+        tensor.normal_(0.0, 0.02 / math.sqrt(2 * depth) if is_residual else 0.02, generator=generator)
+
+
+def _fill_lab(
+    tensor: Tensor, name: str, is_table: bool, config: ModelConfig, generator: torch.Generator
+) -> None:
+    if is_table or name in ("head.output.weight", "head.classifier.weight"):
+        tensor.uniform_(-0.1, 0.1, generator=generator)
+    elif name in ("head.output.bias", "head.classifier.bias") or name.endswith(
+        ("attention.qkv.bias", "attention.output.bias")
+    ):
+        tensor.zero_()
+    elif name.endswith("qkv.weight"):
+        nn.init.xavier_uniform_(tensor, generator=generator)
+    else:  # nn.Linear's own: uniform within one over the root of what goes in
+        fan_in = config.ffn if "feed_forward.output" in name else config.width
+        tensor.uniform_(-(fan_in**-0.5), fan_in**-0.5, generator=generator)

@@ -1,0 +1,67 @@
+"""Who may look at whom: the square subsequent mask, padding on either side, documents side by side."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Mask(NamedTuple):
+    """What attention needs to know; the plain causal square is a flag, because kernels have a fast path for it."""
+
+    causal_square: bool = False
+    allowed: Tensor | None = None  # (batch or 1, 1, queries, keys), True where a query may look at a key
+
+
+def build_mask(
+    query_length: int,
+    key_length: int,
+    *,
+    causal: bool,
+    device: torch.device | str = "cpu",
+    keys_present: Tensor | None = None,
+    query_documents: Tensor | None = None,
+    key_documents: Tensor | None = None,
+) -> Mask:
+    """The mask for queries that stand at the end of the keys (they are fewer where a cache holds the past).
+
+    `keys_present` (batch, keys) is False on padding; a query looks only at keys of its own document.
+    """
+    allowed: Tensor | None = None
+    if keys_present is not None:
+        allowed = keys_present[:, None, None, :]
+    if query_documents is not None and key_documents is not None:
+        same = (query_documents[:, :, None] == key_documents[:, None, :])[:, None]
+        allowed = same if allowed is None else allowed & same
+    if not causal or query_length == 1:  # one query at the end has no future to hide
+        return Mask(allowed=allowed)
+    if allowed is None and query_length == key_length:
+        return Mask(causal_square=True)
+    square = subsequent_mask(key_length, device)[key_length - query_length :]
+    return Mask(allowed=square[None, None] if allowed is None else allowed & square)
+
+
+def subsequent_mask(length: int, device: torch.device | str = "cpu") -> Tensor:
+    """The square mask (queries, keys): True on and below the diagonal."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+def token_positions(
+    batch: int,
+    length: int,
+    device: torch.device,
+    present: Tensor | None = None,
+    documents: Tensor | None = None,
+) -> Tensor:
+    """Where each token stands in its own document, (batch or 1, length): padding is not counted."""
+    if present is None and documents is None:
+        return torch.arange(length, device=device)[None]
+    if present is None:
+        present = torch.ones(batch, length, dtype=torch.bool, device=device)
+    before = present.long().cumsum(-1) - present.long()
+    if documents is not None:
+        starts = torch.zeros_like(before)
+        new = documents[:, 1:] != documents[:, :-1]
+        starts[:, 1:] = torch.where(new, before[:, 1:], 0)
+        before = before - starts.cummax(-1).values
+    return before

@@ -1,0 +1,68 @@
+"""How a model knows where a token stands: sinusoidal, learned, rotary."""
+
+import torch
+from torch import Tensor, nn
+
+from headstart.errors import UserError
+from headstart.model.presets import ModelConfig
+
+
+def sinusoids(positions: Tensor, width: int, dtype: torch.dtype | None = None) -> Tensor:
+    """The encoding of 2017: sines in the even columns, cosines in the odd ones, (…, width); any width."""
+    angles = _angles(positions, width, torch.float64)
+    table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+    return table[..., :width].to(dtype or torch.get_default_dtype())
+
+
+def _angles(positions: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    """position · 10000^(−2i/width) for each pair of columns i, (…, ⌈width/2⌉)."""
+    steps = torch.arange(0, width, 2, device=positions.device, dtype=dtype)
+    return positions[..., None].to(dtype) * torch.exp(
+        steps * (-torch.log(torch.tensor(1e4, dtype=dtype)) / width)
+    )
+
+
+class Sinusoidal(nn.Module):
+    """Adds the sinusoids; has no parameters and no longest length."""
+
+    table: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.width = config.width
+        self.register_buffer("table", sinusoids(torch.arange(config.context), config.width), persistent=False)
+
+    def forward(self, x: Tensor, positions: Tensor, longest: int) -> Tensor:
+        if longest > len(self.table):
+            return x + sinusoids(positions, self.width, x.dtype)
+        return x + self.table[positions].to(x.dtype)
+
+
+class Learned(nn.Module):
+    """Adds a row of a table that is trained; beyond the table there is nothing."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(config.context, config.width))
+
+    def forward(self, x: Tensor, positions: Tensor, longest: int) -> Tensor:
+        if longest > len(self.weight) and (need := int(positions.max()) + 1) > len(self.weight):
+            raise UserError(
+                f"{need} tokens, but the learned positions end at {len(self.weight)}",
+                fix="cut the text, or train with sinusoidal or rotary positions",
+            )
+        return x + self.weight[positions]
+
+
+class Rotation:
+    """Turns pairs of a head's numbers by angles that grow with the position (rotary positions)."""
+
+    def __init__(self, positions: Tensor, head_width: int, dtype: torch.dtype) -> None:
+        # float32 at least: bf16 cannot tell position 256 from 257
+        angles = _angles(positions, head_width, torch.promote_types(dtype, torch.float32))
+        angles = torch.cat([angles, angles], dim=-1)[:, None]  # (batch or 1, 1, length, head width)
+        self.cosine, self.sine = angles.cos(), angles.sin()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        first, second = x.chunk(2, dim=-1)
+        return (x * self.cosine + torch.cat([-second, first], dim=-1) * self.sine).to(x.dtype)

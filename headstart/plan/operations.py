@@ -1,0 +1,127 @@
+"""Floating-point operations from the configuration alone: forward and backward, by component.
+
+A multiplication and an addition count as two. Left out: norms, softmax, activations, dropout, the embedding's
+look-up and the optimizer, which move bytes rather than compute; and the half of the square that a causal
+kernel may skip.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from headstart.model.presets import HeadConfig, ModelConfig, check_head
+from headstart.plan.parameters import Freeze
+
+LEFT_OUT = (
+    "norms, softmax, activations, dropout, embedding look-up, optimizer; a causal kernel may skip half of n"
+)
+MASKED_SHARE = 0.15
+Unit = Literal["token", "source token", "target token", "masked token", "text"]
+
+
+class Work(NamedTuple):
+    """The forward operations of one component, for each unit of what it reads."""
+
+    name: str
+    formula: str
+    forward: int
+    unit: Unit
+    grows_with_length: bool = False
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long a text is; `target` matters in an encoder-decoder alone."""
+
+    source: int
+    target: int = 0
+
+
+def components(config: ModelConfig, head: HeadConfig, lengths: Lengths) -> list[Work]:
+    """What a forward pass computes, component by component."""
+    check_head(config, head)
+    if not config.decoder_depth:
+        return [
+            *_stack("base.stack", "L", config, config.depth, lengths.source, "token"),
+            *_head(config, head),
+        ]
+    d, depth = config.width, config.decoder_depth
+    return [
+        *_stack("base.encoder", "L", config, config.depth, lengths.source, "source token"),
+        *_stack("base.decoder", "M", config, depth, lengths.target, "target token"),
+        Work("base.decoder.cross_attention.qkv", "M·4d²", depth * 4 * d * d, "source token"),
+        Work("base.decoder.cross_attention.query, .output", "M·4d²", depth * 4 * d * d, "target token"),
+        Work(
+            "base.decoder.cross_attention over n",
+            "M·4n·d",
+            depth * 4 * lengths.source * d,
+            "target token",
+            True,
+        ),
+        *_head(config, head),
+    ]
+
+
+def _stack(name: str, letter: str, config: ModelConfig, depth: int, length: int, unit: Unit) -> list[Work]:
+    d, f = config.width, config.ffn
+    matrices = 3 if config.activation == "swiglu" else 2
+    return [
+        Work(f"{name}.attention.qkv", f"{letter}·6d²", depth * 6 * d * d, unit),
+        Work(f"{name}.attention over n", f"{letter}·4n·d", depth * 4 * length * d, unit, True),
+        Work(f"{name}.attention.output", f"{letter}·2d²", depth * 2 * d * d, unit),
+        Work(f"{name}.feed_forward", f"{letter}·{2 * matrices}d·f", depth * 2 * matrices * d * f, unit),
+    ]
+
+
+def _head(config: ModelConfig, head: HeadConfig) -> list[Work]:
+    d, vocab = config.width, config.output_vocab
+    letter = "W" if config.target_vocab else "V"
+    works = []
+    if head.kind in ("masked", "masked-nsp"):
+        works += [
+            Work("head.transform", "2d²", 2 * d * d, "masked token"),
+            Work("head.output", f"2d·{letter}", 2 * d * vocab, "masked token"),
+        ]
+    if head.kind in ("lm", "translation"):
+        unit: Unit = "target token" if head.kind == "translation" else "token"
+        works.append(Work("head.output", f"2d·{letter}", 2 * d * vocab, unit))
+    if head.kind in ("next-sentence", "masked-nsp"):
+        works.append(Work("head.pooler, .next_sentence", "2d² + 4d", 2 * d * d + 4 * d, "text"))
+    if head.kind in ("classification", "multilabel", "regression"):
+        if config.pooler:
+            works.append(Work("head.pooler", "2d²", 2 * d * d, "text"))
+        works.append(Work("head.classifier", "2d·C", 2 * d * head.classes, "text"))
+    return works
+
+
+class Totals(NamedTuple):
+    """Operations of one text of the given length, all its tokens together."""
+
+    forward: int
+    backward: int
+    forward_over_length: int
+    backward_over_length: int
+
+
+def units_in_text(unit: Unit, lengths: Lengths) -> int:
+    """How often a component works in one text."""
+    return {
+        "token": lengths.source,
+        "source token": lengths.source,
+        "target token": lengths.target,
+        "masked token": round(MASKED_SHARE * lengths.source),
+        "text": 1,
+    }[unit]
+
+
+def per_text(config: ModelConfig, head: HeadConfig, lengths: Lengths, freeze: Freeze | None = None) -> Totals:
+    """Forward and backward; backward costs twice forward, and nothing in a frozen base below the head."""
+    totals = {"forward": 0, "backward": 0, "forward_over_length": 0, "backward_over_length": 0}
+    for work in components(config, head, lengths):
+        forward = work.forward * units_in_text(work.unit, lengths)
+        backward = 0 if freeze and work.name.startswith(f"{freeze}.") else 2 * forward
+        totals["forward"] += forward
+        totals["backward"] += backward
+        if work.grows_with_length:
+            totals["forward_over_length"] += forward
+            totals["backward_over_length"] += backward
+    return Totals(**totals)

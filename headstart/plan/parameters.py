@@ -1,0 +1,175 @@
+"""Every parameter of a model, counted from its configuration alone, with the formula it comes from."""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from headstart.model.presets import HeadConfig, ModelConfig, check_head
+
+Freeze = Literal["base"]
+_POWERS = {1: "", 2: "²", 3: "³"}
+
+
+class PlannedTensor(NamedTuple):
+    """A tensor that the model will have; its dimensions are symbols with a factor, such as "3d"."""
+
+    name: str
+    dimensions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Component:
+    """A layer's weight and bias, over all the blocks of a stack, as a formula and as a number."""
+
+    name: str
+    formula: str
+    count: int
+
+
+def symbols(config: ModelConfig, head: HeadConfig) -> dict[str, int]:
+    """What the letters in formulas stand for."""
+    return {
+        "V": config.vocab,
+        "W": config.target_vocab,
+        "d": config.width,
+        "f": config.ffn,
+        "L": config.depth,
+        "M": config.decoder_depth,
+        "T": config.context,
+        "S": config.segments,
+        "C": head.classes,
+    }
+
+
+MEANINGS = {
+    "V": "vocabulary",
+    "W": "target vocabulary",
+    "d": "width",
+    "f": "feed-forward width",
+    "L": "depth",
+    "M": "decoder depth",
+    "T": "context",
+    "S": "segments",
+    "C": "classes",
+    "n": "length seen",
+}
+
+
+def tensors(config: ModelConfig, head: HeadConfig) -> Iterator[PlannedTensor]:
+    """All tensors of the model, one by one; a tied matrix is the embedding's and stands once."""
+    check_head(config, head)
+    yield from _embedding("base.embedding", config, "V")
+    if config.target_vocab:
+        yield from _embedding("base.target_embedding", config, "W")
+    if config.decoder_depth:
+        yield from _stack("base.encoder", config, config.depth, cross=False)
+        yield from _stack("base.decoder", config, config.decoder_depth, cross=True)
+    else:
+        yield from _stack("base.stack", config, config.depth, cross=False)
+    yield from _head(config, head)
+
+
+def _linear(name: str, rows: str, columns: str, bias: bool) -> Iterator[PlannedTensor]:
+    yield PlannedTensor(f"{name}.weight", (rows, columns))
+    if bias:
+        yield PlannedTensor(f"{name}.bias", (rows,))
+
+
+def _norm(name: str, config: ModelConfig) -> Iterator[PlannedTensor]:
+    yield PlannedTensor(f"{name}.weight", ("d",))
+    if config.norm == "layer" and config.bias:
+        yield PlannedTensor(f"{name}.bias", ("d",))
+
+
+def _embedding(name: str, config: ModelConfig, vocab: str) -> Iterator[PlannedTensor]:
+    yield PlannedTensor(f"{name}.tokens.weight", (vocab, "d"))
+    if config.positions == "learned":
+        yield PlannedTensor(f"{name}.positions.weight", ("T", "d"))
+    if config.segments:
+        yield PlannedTensor(f"{name}.segments.weight", ("S", "d"))
+    if config.embedding_norm:
+        yield from _norm(f"{name}.norm", config)
+
+
+def _stack(name: str, config: ModelConfig, depth: int, cross: bool) -> Iterator[PlannedTensor]:
+    for index in range(depth):
+        block = f"{name}.blocks.{index}"
+        for attention in ("attention", "cross_attention") if cross else ("attention",):
+            yield from _linear(f"{block}.{attention}.qkv", "3d", "d", config.bias)
+            yield from _linear(f"{block}.{attention}.output", "d", "d", config.bias)
+            yield from _norm(f"{block}.{attention.replace('cross_attention', 'cross')}_norm", config)
+        inner = "2f" if config.activation == "swiglu" else "f"
+        yield from _linear(f"{block}.feed_forward.input", inner, "d", config.bias)
+        yield from _linear(f"{block}.feed_forward.output", "d", "f", config.bias)
+        yield from _norm(f"{block}.feed_forward_norm", config)
+    if config.norm_place == "pre":
+        yield from _norm(f"{name}.final_norm", config)
+
+
+def _head(config: ModelConfig, head: HeadConfig) -> Iterator[PlannedTensor]:
+    if head.kind in ("masked", "masked-nsp"):
+        yield from _linear("head.transform", "d", "d", config.bias)
+        yield from _norm("head.transform_norm", config)
+    if head.kind in ("lm", "translation", "masked", "masked-nsp"):
+        output = list(_linear("head.output", "W" if config.target_vocab else "V", "d", config.output_bias))
+        yield from output[1:] if config.tied else output
+    if head.kind in ("next-sentence", "masked-nsp"):
+        yield from _linear("head.pooler", "d", "d", config.bias)
+        yield from _linear("head.next_sentence", "2", "d", bias=True)
+    if head.kind in ("classification", "multilabel", "regression"):
+        if config.pooler:
+            yield from _linear("head.pooler", "d", "d", config.bias)
+        yield from _linear("head.classifier", "C", "d", bias=True)
+
+
+def count(tensor: PlannedTensor, values: dict[str, int]) -> int:
+    """How many numbers a tensor holds."""
+    return math.prod(
+        factor * (values[letter] if letter else 1) for factor, letter in _parsed(tensor.dimensions)
+    )
+
+
+def _parsed(dimensions: tuple[str, ...]) -> list[tuple[int, str]]:
+    matches = [re.fullmatch(r"(\d*)([A-Za-z]?)", dimension) for dimension in dimensions]
+    return [(int(m[1] or 1), m[2]) for m in matches if m]
+
+
+def term(dimensions: tuple[str, ...]) -> str:
+    """A product in symbols: ("3d", "d") is 3d², ("V", "d") is V·d."""
+    factor = math.prod(f for f, _ in _parsed(dimensions))
+    letters = [letter for _, letter in _parsed(dimensions) if letter]
+    powers = [f"{letter}{_POWERS[letters.count(letter)]}" for letter in dict.fromkeys(letters)]
+    return (str(factor) if factor > 1 or not powers else "") + "·".join(powers)
+
+
+def components(config: ModelConfig, head: HeadConfig) -> list[Component]:
+    """The tensors in groups: weight and bias together, all blocks of a stack together. They sum to the total."""
+    values = symbols(config, head)
+    groups: dict[str, list[PlannedTensor]] = {}
+    for tensor in tensors(config, head):
+        name = re.sub(r"\.blocks\.\d+\.", ".blocks.*.", tensor.name).rpartition(".")[0]
+        groups.setdefault(name, []).append(tensor)
+    return [
+        Component(name, _formula(name, group), sum(count(tensor, values) for tensor in group))
+        for name, group in groups.items()
+    ]
+
+
+def _formula(name: str, group: list[PlannedTensor]) -> str:
+    in_blocks = ".blocks." in name
+    one = [t for t in group if not in_blocks or ".blocks.0." in t.name]
+    terms = [term(tensor.dimensions) for tensor in one]
+    if len(terms) == 2 and terms[0] == terms[1]:  # a norm's weight and bias
+        terms = [term(("2", *one[0].dimensions))]
+    formula = " + ".join(terms)
+    if not in_blocks:
+        return formula
+    depth = "M" if ".decoder." in name else "L"
+    return f"{depth}·({formula})" if len(terms) > 1 else f"{depth}·{formula}"
+
+
+def trainable(component: Component, freeze: Freeze | None) -> bool:
+    """Whether a component learns."""
+    return freeze is None or not component.name.startswith(f"{freeze}.")

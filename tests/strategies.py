@@ -1,0 +1,53 @@
+"""What hypothesis draws for several tests: small models of every kind."""
+
+from hypothesis import strategies as st
+
+from headstart.model.presets import HeadConfig, ModelConfig
+
+SENTENCE_HEADS = ["classification", "multilabel", "regression"]
+
+
+@st.composite
+def model_configs(draw, shapes=("causal", "bidirectional", "encoder-decoder")):
+    """A small base of one of these shapes, every other field free."""
+    shape = draw(st.sampled_from(shapes))
+    heads = draw(st.integers(1, 3))
+    positions = draw(st.sampled_from(["sinusoidal", "learned", "rotary"]))
+    head_width = draw(st.integers(1, 4)) * (2 if positions == "rotary" else 1)
+    share = draw(st.booleans())
+    return ModelConfig(
+        vocab=draw(st.integers(2, 20)),
+        target_vocab=0 if share or shape != "encoder-decoder" else draw(st.integers(2, 20)),
+        width=heads * head_width,
+        depth=draw(st.integers(1, 3)),
+        decoder_depth=draw(st.integers(1, 3)) if shape == "encoder-decoder" else 0,
+        heads=heads,
+        ffn=draw(st.integers(1, 9)),
+        context=draw(st.integers(8, 16)),
+        segments=draw(st.integers(0, 3)),
+        direction="causal" if shape == "causal" else "bidirectional",
+        positions=positions,
+        norm=draw(st.sampled_from(["layer", "rms"])),
+        norm_place=draw(st.sampled_from(["pre", "post"])),
+        embedding_norm=draw(st.booleans()),
+        activation=draw(st.sampled_from(["relu", "gelu", "gelu-tanh", "swiglu"])),
+        bias=draw(st.booleans()),
+        scale_embedding=draw(st.booleans()),
+        tied=draw(st.booleans()),
+        output_bias=draw(st.booleans()),
+        pooler=draw(st.booleans()),
+        init=draw(st.sampled_from(["lab", "xavier", "normal", "normal-residual"])),
+    )
+
+
+@st.composite
+def heads_for(draw, config):
+    """A head that can stand on this base."""
+    if config.decoder_depth:
+        return HeadConfig(kind="translation")
+    kinds = ["lm", "masked", "next-sentence", "masked-nsp", *SENTENCE_HEADS]
+    return HeadConfig(
+        kind=draw(st.sampled_from(kinds)),
+        classes=draw(st.integers(1, 5)),
+        pooling=draw(st.sampled_from([None, "last", "mean", "first"])),
+    )
