@@ -17,10 +17,15 @@ from headstart.errors import HeadstartError, UserError, visible
 # Each verb and its function. A verb's module is imported when it is called, or asked for its help.
 VERBS = {
     "plan": "headstart.cli.plan:plan",
+    "explain mask": "headstart.cli.explain:mask",
+    "explain positions": "headstart.cli.explain:positions",
+    "explain cost": "headstart.cli.explain:cost",
 }
 
 # What the verbs of two words have in common.
-GROUPS: dict[str, str] = {}
+GROUPS = {
+    "explain": "Pictures and tables of how a Transformer works.",
+}
 
 
 def _settings_file(app: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection) -> None:

@@ -5,16 +5,25 @@ import dataclasses
 import inspect
 import itertools
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 
 from headstart.model.presets import PRESETS, ModelConfig, preset
 
 # A flag that is off unless given, and has no --no-form.
 Switch = Annotated[bool, Parameter(negative="", show_default=False)]
+
+
+def _split_numbers(_: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
+    return tuple(int(part) for token in tokens for part in token.value.split(","))
+
+
+# Whole numbers with commas between them: 50,200,1600.
+Numbers = Annotated[tuple[int, ...], Parameter(converter=_split_numbers, n_tokens=1)]
 
 
 @dataclass(frozen=True)
