@@ -28,7 +28,6 @@ _STYLE: Any = {
     "xtick.color": INK,
     "ytick.color": INK,
     "text.color": INK,
-    "text.parse_math": False,  # a dollar in somebody's text is a dollar
     "svg.fonttype": "path",  # looks the same on a machine without our font
     "svg.hashsalt": "headstart",  # the same data give the same bytes
 }
@@ -84,6 +83,7 @@ def _label_positions(axes: Axes, labels: Sequence[str]) -> None:
     step = max(1, len(labels) // 24)
     places = range(0, len(labels), step)
     is_long = max(len(label) for label in labels) > 3
+    labels = [label.replace("$", r"\$") for label in labels]  # not the beginning of a formula
     axes.set_xticks(
         places,
         [labels[p] for p in places],
@@ -144,9 +144,11 @@ def cost_chart(
             top = axes.get_xaxis_transform()
             axes.text(width, 0.985, f" n = d = {width}", transform=top, va="top", color=GREY)
             axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, 0.93))
-        for place, value in crossings:
-            right.plot(place, 1e3 * value, "o", markersize=14, markerfacecolor="none", markeredgecolor=INK)
+        for index, (place, value) in enumerate(crossings):
+            ring: Any = {"markersize": 10, "markerfacecolor": "none", "markeredgecolor": INK}
+            right.plot(place, 1e3 * value, "o", **ring)
+            offset, side = ((10, -12), "left") if index % 2 == 0 else ((-10, 8), "right")
             right.annotate(
-                f"n ≈ {place:,.0f}", (place, 1e3 * value), xytext=(10, -14), textcoords="offset points"
+                f"n ≈ {place:,.0f}", (place, 1e3 * value), xytext=offset, textcoords="offset points", ha=side
             )
     return _svg(figure)
