@@ -1,0 +1,106 @@
+"""Optimizers: what decays, what is a matrix, rates by layer; and memory that survives a save."""
+
+import pytest
+import torch
+
+from headstart.errors import IntegrityError
+from headstart.model.model import build
+from headstart.model.presets import HeadConfig, preset
+from headstart.training.optimizer import (
+    OptimizerConfig,
+    build_optimizers,
+    load_state,
+    set_rate,
+    state_tensors,
+)
+
+CONFIG = preset("tiny", vocab=11, width=16, ffn=24)
+
+
+def make(seed=0, **settings):
+    model = build(CONFIG, HeadConfig(kind="classification"), seed=seed)
+    return model, build_optimizers(model, CONFIG, OptimizerConfig(**settings))
+
+
+def by_name(model, optimizers, key):
+    values = {id(p): g[key] for o in optimizers for g in o.param_groups for p in g["params"]}
+    return {name: values.get(id(p)) for name, p in model.named_parameters()}
+
+
+def step(model, optimizers, seed):
+    tokens = torch.randint(11, (4, 6), generator=torch.Generator().manual_seed(seed))
+    model(tokens).square().sum().backward()
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_decay_only_where_it_belongs():
+    decay = by_name(*make(weight_decay=0.3), "weight_decay")
+    assert {name for name, value in decay.items() if value == 0.3} == {
+        *(
+            f"base.stack.blocks.{i}.{part}.weight"
+            for i in range(2)
+            for part in ("attention.qkv", "attention.output", "feed_forward.input", "feed_forward.output")
+        ),
+        "head.classifier.weight",
+    }
+
+
+def test_muon_takes_the_blocks_matrices_alone():
+    model, (adam, muon) = make(optimizer="muon")
+    assert isinstance(muon, torch.optim.Muon)
+    names = {id(p): name for name, p in model.named_parameters()}
+    own = {names[id(p)] for group in muon.param_groups for p in group["params"]}
+    assert own == {n for n, p in model.named_parameters() if ".blocks." in n and p.dim() == 2}
+    rest = {names[id(p)] for group in adam.param_groups for p in group["params"]}
+    assert own | rest == set(dict(model.named_parameters()))
+
+
+def test_rates_fall_towards_the_embedding():
+    model, optimizers = make(learning_rate=1.0, layer_decay=0.5)
+    set_rate(optimizers, 0.8)
+    rates = by_name(model, optimizers, "lr")
+    assert rates["head.classifier.weight"] == pytest.approx(0.8)
+    assert rates["base.stack.final_norm.weight"] == pytest.approx(0.8)
+    assert rates["base.stack.blocks.1.attention.qkv.weight"] == pytest.approx(0.4)
+    assert rates["base.stack.blocks.0.attention.qkv.weight"] == pytest.approx(0.2)
+    assert rates["base.embedding.tokens.weight"] == pytest.approx(0.1)
+
+
+def test_what_is_frozen_is_in_no_group():
+    model = build(CONFIG, HeadConfig(kind="classification"))
+    model.base.requires_grad_(False)
+    optimizers = build_optimizers(model, CONFIG, OptimizerConfig())
+    assert {name for name, rate in by_name(model, optimizers, "peak").items() if rate is not None} == {
+        "head.classifier.weight",
+        "head.classifier.bias",
+    }
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_going_on_from_saved_memory_gives_the_same_bits(name):
+    straight, optimizers = make(optimizer=name)
+    set_rate(optimizers, 1.0)
+    for i in range(3):
+        step(straight, optimizers, i)
+    memory = {key: value.clone() for key, value in state_tensors(straight, optimizers).items()}
+    weights = {key: value.detach().clone() for key, value in straight.named_parameters()}
+
+    resumed, others = make(seed=9, optimizer=name)
+    with torch.no_grad():
+        for key, parameter in resumed.named_parameters():
+            parameter.copy_(weights[key])
+    load_state(resumed, others, memory, "here")
+    set_rate(others, 1.0)
+    for i in range(3, 6):
+        step(straight, optimizers, i)
+        step(resumed, others, i)
+    for (key, a), (_, b) in zip(straight.named_parameters(), resumed.named_parameters(), strict=True):
+        assert torch.equal(a, b), key
+
+
+def test_memory_of_another_model_is_refused():
+    model, optimizers = make()
+    with pytest.raises(IntegrityError, match=r"base.other.weight\|exp_avg belongs to no parameter"):
+        load_state(model, optimizers, {"base.other.weight|exp_avg": torch.zeros(1)}, "here")
