@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import sys
 import traceback
+from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch", "safetensors.torch", "numpy", "headstart.training.checkpoint"])
@@ -38,5 +39,5 @@ def run(source, *arguments, output, environment=None, seconds=120):
     if child.is_alive():
         child.kill()
         child.join()
-        raise TimeoutError(f"still running after {seconds} s: {open(output).read()[-2000:]}")
+        raise TimeoutError(f"still running after {seconds} s: {Path(output).read_text()[-2000:]}")
     return child.exitcode

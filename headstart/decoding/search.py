@@ -1,0 +1,122 @@
+"""Token after token: greedy or sampled, over one function that reads tokens and gives the next one's logits."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headstart.decoding.sampling import (
+    check_sampling,
+    forbid,
+    keep_top_k,
+    keep_top_p,
+    pick,
+    with_temperature,
+)
+from headstart.randomness import stream
+
+
+class Reader(Protocol):
+    """What a model looks like to a search."""
+
+    def read(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
+        """Read (batch, new tokens) after all that was read before; logits of the next token, (batch, vocab)."""
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows alone, in this order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How a token is chosen; the default is the likeliest one, always."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_sampling(self.temperature, self.top_k, self.top_p)
+
+    def choose(self, logits: Tensor, chance: Tensor) -> Tensor:
+        """The next token of each row; `chance` decides where there is a choice."""
+        if self.temperature == 0:
+            return logits.argmax(dim=-1)
+        logits = with_temperature(logits, self.temperature)
+        if self.top_k is not None:
+            logits = keep_top_k(logits, self.top_k)
+        if self.top_p is not None:
+            logits = keep_top_p(logits, self.top_p)
+        return pick(logits, chance)
+
+
+class Step(NamedTuple):
+    """What one step of a search gave: the rows that are still going on, their tokens, and all their logits."""
+
+    rows: list[int]
+    tokens: list[int]
+    logits: Tensor  # (rows, vocab), before temperature and the like
+
+
+@torch.inference_mode()
+def decode(
+    reader: Reader,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_tokens: int,
+    stop: Sequence[int] = (),
+    never: Sequence[int] = (),
+    sampling: Sampling | None = None,
+    device: torch.device | str = "cpu",
+) -> Iterator[Step]:
+    """Continue every prompt, one token a step; a row that writes a stop token, which is yielded too, leaves.
+
+    A row's chances are a function of the seed, the row and the place, so that what it becomes depends neither
+    on its company nor on how many steps others take.
+    """
+    sampling = sampling or Sampling()
+    rows = list(range(len(prompts)))
+    chances = (
+        np.stack([stream(sampling.seed, "sample", row).random(max_tokens) for row in rows]) if rows else None
+    )
+    tokens, present = _pad_left(prompts, device)
+    for place in range(max_tokens):
+        if not rows or chances is None:
+            return
+        logits = reader.read(tokens, present)
+        allowed = forbid(logits, list(never)) if never else logits
+        chance = torch.from_numpy(chances[rows, place]).to(device)
+        chosen = sampling.choose(allowed, chance)
+        written = chosen.tolist()
+        yield Step(rows, written, logits)
+        going_on = [i for i, token in enumerate(written) if token not in stop]
+        if len(going_on) < len(rows):
+            kept = torch.tensor(going_on, device=device, dtype=torch.long)
+            reader.select(kept)
+            chosen, rows = chosen[kept], [rows[i] for i in going_on]
+        tokens, present = chosen[:, None], None
+
+
+def continuations(steps: Iterator[Step], count: int, stop: Sequence[int] = ()) -> list[list[int]]:
+    """What `decode` wrote after each of the prompts, stop tokens left out."""
+    written: list[list[int]] = [[] for _ in range(count)]
+    for step in steps:
+        for row, token in zip(step.rows, step.tokens, strict=True):
+            if token not in stop:
+                written[row].append(token)
+    return written
+
+
+def _pad_left(prompts: Sequence[Sequence[int]], device: torch.device | str) -> tuple[Tensor, Tensor | None]:
+    """Prompts of several lengths end at the same place, so that the next token follows each of them."""
+    longest = max((len(prompt) for prompt in prompts), default=0)
+    tokens = torch.zeros(len(prompts), longest, dtype=torch.long)
+    present = torch.zeros(len(prompts), longest, dtype=torch.bool)
+    for row, prompt in enumerate(prompts):
+        assert prompt, "a prompt has at least its begin token"
+        tokens[row, longest - len(prompt) :] = torch.tensor(prompt)
+        present[row, longest - len(prompt) :] = True
+    return tokens.to(device), None if present.all() else present.to(device)

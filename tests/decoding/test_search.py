@@ -1,0 +1,82 @@
+"""Searching: cached equals uncached, batched equals one by one, and a row's luck is its own."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import model_configs
+
+from headstart.decoding.readers import CachedReader, UncachedReader
+from headstart.decoding.search import Sampling, continuations, decode
+from headstart.model.model import build
+from headstart.model.presets import HeadConfig, preset
+
+SAMPLED = Sampling(temperature=1.0, top_k=5, top_p=0.95, seed=3)
+
+
+def make(config):
+    return build(config, HeadConfig(kind="lm"), seed=1).double().eval()
+
+
+def write(model, prompts, reader=CachedReader, max_tokens=6, stop=(), sampling=None, **options):
+    steps = decode(reader(model), prompts, max_tokens=max_tokens, stop=stop, sampling=sampling, **options)
+    return continuations(steps, len(prompts), stop)
+
+
+@settings(deadline=None, max_examples=25)
+@given(model_configs(shapes=["causal"]), st.sampled_from([None, SAMPLED]), st.data())
+def test_the_cache_changes_nothing(config, sampling, data):
+    model = make(config)
+    token = st.integers(0, config.vocab - 1)
+    prompts = data.draw(st.lists(st.lists(token, min_size=1, max_size=4), min_size=1, max_size=3))
+    options = {"max_tokens": 4, "stop": (0,), "sampling": sampling}
+    assert write(model, prompts, CachedReader, **options) == write(model, prompts, UncachedReader, **options)
+
+
+@pytest.mark.parametrize("name", ["lab", "tiny", "gpt2", "modern-small"])
+def test_a_batch_writes_what_each_prompt_writes_alone_when_greedy(name):
+    model = make(preset(name, vocab=17, width=32, heads=2, ffn=32, depth=2))
+    prompts = [[1], [2, 3, 4, 5], [6, 7]]
+    together = write(model, prompts, stop=(0,))
+    assert together == [write(model, [prompt], stop=(0,))[0] for prompt in prompts]
+
+
+def test_a_rows_luck_does_not_depend_on_when_others_finish():
+    model = make(preset("tiny", vocab=17))
+    prompts = [[1], [2], [3]]
+    hot = Sampling(temperature=3.0, seed=5)
+    free = write(model, prompts, sampling=hot, max_tokens=8)
+    stop = free[0][0]  # the first row will stop at once
+    stopped = write(model, prompts, sampling=hot, max_tokens=8, stop=(stop,))
+    assert stopped[0] == []
+    for row in (1, 2):
+        expected = free[row][: free[row].index(stop)] if stop in free[row] else free[row]
+        assert stopped[row] == expected
+
+
+def test_greedy_takes_the_likeliest_and_stops():
+    class Counter:
+        """Says that after n comes n + 1."""
+
+        def read(self, tokens, present=None):
+            return torch.nn.functional.one_hot(tokens[:, -1] + 1, 20).double()
+
+        def select(self, rows):
+            pass
+
+    steps = decode(Counter(), [[3], [7]], max_tokens=5, stop=(9,))
+    assert continuations(steps, 2, (9,)) == [[4, 5, 6, 7, 8], [8]]
+    steps = decode(Counter(), [[3]], max_tokens=2, never=(4,))
+    assert 4 not in continuations(steps, 1)[0]
+
+
+def test_seeds_differ_and_repeat():
+    model = make(preset("tiny", vocab=17))
+    texts = [
+        write(model, [[1]], sampling=Sampling(temperature=2.0, seed=s), max_tokens=20) for s in (1, 2, 1)
+    ]
+    assert texts[0] == texts[2] != texts[1]
+
+
+def test_no_prompts_give_nothing():
+    assert write(make(preset("tiny", vocab=5)), []) == []
