@@ -17,6 +17,7 @@ from headstart.errors import HeadstartError, UserError, visible
 # Each verb and its function. A verb's module is imported when it is called, or asked for its help.
 VERBS = {
     "plan": "headstart.cli.plan:plan",
+    "doctor": "headstart.cli.doctor:doctor",
     "explain mask": "headstart.cli.explain:mask",
     "explain positions": "headstart.cli.explain:positions",
     "explain cost": "headstart.cli.explain:cost",
