@@ -21,7 +21,7 @@ _EXTRAS = {"hf": "transformers", "data": "pyarrow", "sentencepiece": "sentencepi
 def doctor(*, common: CommonFlags = Common()) -> None:
     """Say what this machine has, what Headstart will use of it, and why.
 
-    Examples:
+    For example:
 
         headstart doctor
 

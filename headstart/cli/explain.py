@@ -25,7 +25,7 @@ def mask(
 ) -> None:
     """Draw who may look at whom: the square subsequent mask, padding, documents side by side.
 
-    Examples:
+    For example:
 
         headstart explain mask --length 12
 
@@ -111,7 +111,7 @@ def positions(
 ) -> None:
     """Draw the sinusoidal positions: what is added where, and how alike positions are.
 
-    Examples:
+    For example:
 
         headstart explain positions --width 64 --length 100
 
@@ -152,7 +152,7 @@ def cost(
 ) -> None:
     """What a layer costs: attention n²d, recurrence nd², convolution knd²; on paper and measured here.
 
-    Examples:
+    For example:
 
         headstart explain cost --width 200 --kernel 3 --lengths 16,64,256,1024
 

@@ -36,7 +36,7 @@ def plan(
 ) -> None:
     """What a run will cost, from its configuration alone: parameters with formulas, operations.
 
-    Examples:
+    For example:
 
         headstart plan --preset lab --vocab 100 --head lm
 
