@@ -17,6 +17,7 @@ from headstart.errors import HeadstartError, UserError, visible
 # Each verb and its function. A verb's module is imported when it is called, or asked for its help.
 VERBS = {
     "plan": "headstart.cli.plan:plan",
+    "data check": "headstart.cli.data_check:data_check",
     "doctor": "headstart.cli.doctor:doctor",
     "explain mask": "headstart.cli.explain:mask",
     "explain positions": "headstart.cli.explain:positions",
@@ -25,6 +26,7 @@ VERBS = {
 
 # What the verbs of two words have in common.
 GROUPS = {
+    "data": "Look at data before it is used, or write the embedded corpus.",
     "explain": "Pictures and tables of how a Transformer works.",
 }
 
@@ -69,6 +71,7 @@ def application(arguments: list[str]) -> App:
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = ["/dev/stdin" if argument == "-" else argument for argument in arguments]
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         result: Any = application(arguments)(
