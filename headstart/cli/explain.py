@@ -86,7 +86,7 @@ def mask(
         grid = np.ones((length, length), dtype=bool)
     else:
         grid = found.allowed[0, 0].expand(length, length).numpy().copy()
-    grid[~present] = False  # what padding sees does not matter to anyone
+    grid[~present] = False  # padding looks at nothing that anyone would read
     if words:
         labels = ["pad"] * left_padding + words + ["pad"] * right_padding
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -13,21 +12,21 @@ from headstart.model.presets import ModelConfig
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
     """Weighted means of the values, (batch, heads, queries, head width); zeros where nothing may be seen."""
-    return F.scaled_dot_product_attention(
+    mixed = F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask.allowed, is_causal=mask.causal_square, dropout_p=dropout
     )
+    return mixed if mask.sees_nothing is None else mixed.masked_fill(mask.sees_nothing, 0.0)
 
 
 def attend_with_weights(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
     """The same by the book, and the weights (batch, heads, queries, keys): the reference and the viewer's path."""
     scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
     allowed = subsequent_mask(query.shape[-2], query.device) if mask.causal_square else mask.allowed
-    if allowed is None:
-        weights = scores.softmax(dim=-1)
-    else:
-        # The finite minimum, then zero: a row with everything masked must not become NaN.
-        lowest = torch.finfo(scores.dtype).min
-        weights = scores.masked_fill(~allowed, lowest).softmax(dim=-1).masked_fill(~allowed, 0.0)
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, float("-inf"))
+    weights = scores.softmax(dim=-1)
+    if mask.sees_nothing is not None:
+        weights = weights.masked_fill(mask.sees_nothing, 0.0)
     return weights @ value, weights
 
 

@@ -3,7 +3,7 @@
 The parts have the same names in every head (`output`, `transform`, `pooler` …), so that a swap can carry them.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -77,9 +77,12 @@ class MaskedHead(nn.Module):
         self.transform_norm = make_norm(config)
         self.output = make_output(config, base)
 
-    def forward(self, hidden: Tensor, present: Tensor | None = None) -> Tensor:
-        """Logits for vectors of any leading shape."""
+    def masked(self, hidden: Tensor) -> Tensor:
+        """Logits of the tokens, for vectors of any leading shape."""
         return self.output(self.transform_norm(self.activation(self.transform(hidden))))
+
+    def forward(self, hidden: Tensor, present: Tensor | None = None) -> Any:
+        return self.masked(hidden)
 
     def loss(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return token_loss(logits, targets)
@@ -116,15 +119,11 @@ class MaskedNextSentenceHead(MaskedHead):
         pair = NextSentenceHead(config, head, base)
         self.pooler, self.next_sentence = pair.pooler, pair.next_sentence
 
-    def masked(self, hidden: Tensor) -> Tensor:
-        """Logits of the tokens alone, for vectors of any leading shape."""
-        return super().forward(hidden)
-
     def sentence(self, hidden: Tensor, present: Tensor | None = None) -> Tensor:
         """Logits of the pair alone, (batch, 2)."""
         return self.next_sentence(torch.tanh(self.pooler(pool(hidden, present, "first"))))
 
-    def forward(self, hidden: Tensor, present: Tensor | None = None) -> MaskedNextSentence:  # type: ignore[override]
+    def forward(self, hidden: Tensor, present: Tensor | None = None) -> MaskedNextSentence:
         return MaskedNextSentence(self.masked(hidden), self.sentence(hidden, present))
 
     def loss(self, logits: MaskedNextSentence, targets: MaskedNextSentence) -> tuple[Tensor, Tensor]:  # type: ignore[override]

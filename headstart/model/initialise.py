@@ -24,7 +24,7 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     for name, parameter in model.named_parameters():
         generator = torch.Generator().manual_seed(seed_of(seed, "initialise", name))
         # Drawn on the CPU in float32 whatever the device and precision: the same model everywhere.
-        fresh = torch.empty(parameter.shape)
+        fresh = torch.empty(parameter.shape, device="cpu")
         _fill(fresh, name, config, generator)
         with torch.no_grad():
             parameter.copy_(fresh)

@@ -11,6 +11,9 @@ class Mask(NamedTuple):
 
     causal_square: bool = False
     allowed: Tensor | None = None  # (batch or 1, 1, queries, keys), True where a query may look at a key
+    # (batch, 1, queries, 1), True where a query may look at nothing: some kernels answer with NaN or noise. There
+    # `allowed` is True everywhere, and attention sets what it gets to zero.
+    sees_nothing: Tensor | None = None
 
 
 def build_mask(
@@ -33,12 +36,15 @@ def build_mask(
     if query_documents is not None and key_documents is not None:
         same = (query_documents[:, :, None] == key_documents[:, None, :])[:, None]
         allowed = same if allowed is None else allowed & same
-    if not causal or query_length == 1:  # one query at the end has no future to hide
+    if causal and query_length > 1:  # one query at the end has no future to hide
+        if allowed is None and query_length == key_length:
+            return Mask(causal_square=True)
+        square = subsequent_mask(key_length, device)[key_length - query_length :]
+        allowed = square[None, None] if allowed is None else allowed & square
+    if keys_present is None or allowed is None:  # without padding a query sees itself at least
         return Mask(allowed=allowed)
-    if allowed is None and query_length == key_length:
-        return Mask(causal_square=True)
-    square = subsequent_mask(key_length, device)[key_length - query_length :]
-    return Mask(allowed=square[None, None] if allowed is None else allowed & square)
+    sees_nothing = ~allowed.any(dim=-1, keepdim=True)
+    return Mask(allowed=allowed | sees_nothing, sees_nothing=sees_nothing)
 
 
 def subsequent_mask(length: int, device: torch.device | str = "cpu") -> Tensor:

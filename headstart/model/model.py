@@ -22,7 +22,7 @@ class Model(nn.Module):
         check_head(config, head_config)
         self.config, self.head_config = config, head_config
         self.base = EncoderDecoderBase(config) if config.decoder_depth else Base(config)
-        self.head = HEADS[head_config.kind](config, head_config, self.base)
+        self.head: Any = HEADS[head_config.kind](config, head_config, self.base)
 
     def forward(self, tokens: Tensor, target: Tensor | None = None, **reading: Any) -> Any:
         """What the head predicts for these tokens; `reading` goes to the base (present, documents, segments …)."""

@@ -29,12 +29,12 @@ class Sinusoidal(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.width = config.width
+        self.width, self.made_in = config.width, torch.get_default_dtype()
         self.register_buffer("table", sinusoids(torch.arange(config.context), config.width), persistent=False)
 
     def forward(self, x: Tensor, positions: Tensor, longest: int) -> Tensor:
-        if longest > len(self.table):
-            return x + sinusoids(positions, self.width, x.dtype)
+        if longest > len(self.table):  # computed as the table was, so that the two never differ by rounding
+            return x + sinusoids(positions, self.width, self.made_in).to(x.dtype)
         return x + self.table[positions].to(x.dtype)
 
 
