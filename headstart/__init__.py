@@ -7,9 +7,16 @@ __version__ = "0.1.0"
 
 # The public names, each with the module that has it; imported on first use, so that `import headstart` is light.
 _PUBLIC = {
+    "HeadConfig": "headstart.model.presets",
     "ModelConfig": "headstart.model.presets",
     "PRESETS": "headstart.model.presets",
+    "Tokenizer": "headstart.text.tokenizer",
+    "build": "headstart.model.model",
+    "finetune": "headstart.training.finetune",
+    "load": "headstart.training.loading",
     "preset": "headstart.model.presets",
+    "pretrain": "headstart.training.pretrain",
+    "swap": "headstart.model.model",
 }
 
 

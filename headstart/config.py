@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import json
 import tomllib
 import types
 import typing
@@ -74,6 +75,27 @@ def build(cls: type[T], data: Mapping[str, Any], where: str) -> T:
     if missing:
         raise UserError(f"missing key {missing[0]!r}", where=where, fix=f"add {missing[0]} = …")
     return cls(**values)
+
+
+def to_toml(data: Mapping[str, Any]) -> str:
+    """Plain data as TOML, read back by `read_toml`: values first, then a table for each mapping; None is left out."""
+    lines = [f"{key} = {_toml_value(value)}" for key, value in data.items() if _is_plain(value)]
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            lines += ["", f"[{key}]"]
+            lines += [f"{name} = {_toml_value(inner)}" for name, inner in value.items() if _is_plain(inner)]
+    return "\n".join(lines) + "\n"
+
+
+def _is_plain(value: Any) -> bool:
+    return value is not None and not isinstance(value, Mapping)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(item) for item in value)}]"
+    # JSON's strings, numbers and booleans are TOML's, but for DEL, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _checked(value: Any, hint: Any, where: str) -> Any:

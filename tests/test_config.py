@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from headstart.config import build, read_toml
+from headstart.config import build, read_toml, to_toml
 from headstart.errors import UserError
 
 
@@ -55,3 +57,18 @@ def test_a_file_that_is_not_utf8_gives_the_offset(tmp_path):
     path.write_bytes(b'name = "\xe9"')
     with pytest.raises(UserError, match="not UTF-8 at byte 8"):
         read_toml(path)
+
+
+plain = st.one_of(
+    st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(exclude_categories=["Cs"])), st.lists(st.text(st.characters(exclude_categories=["Cs"]))),
+)  # fmt: skip
+tables = st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), plain)
+
+
+@given(tables, tables)
+def test_what_is_written_as_toml_is_read_back(tmp_path_factory, values, table):
+    path = tmp_path_factory.mktemp("toml") / "s.toml"
+    data = {**{f"v_{key}": value for key, value in values.items()}, "table": table}
+    path.write_text(to_toml({**data, "nothing": None}), encoding="utf-8", newline="")
+    assert read_toml(path) == data

@@ -17,6 +17,9 @@ from headstart.errors import HeadstartError, UserError, visible
 # Each verb and its function. A verb's module is imported when it is called, or asked for its help.
 VERBS = {
     "plan": "headstart.cli.plan:plan",
+    "pretrain": "headstart.cli.pretrain:pretrain",
+    "finetune": "headstart.cli.finetune:finetune",
+    "tokenizer": "headstart.cli.tokenizer:tokenizer",
     "data check": "headstart.cli.data_check:data_check",
     "doctor": "headstart.cli.doctor:doctor",
     "explain mask": "headstart.cli.explain:mask",

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 
 from headstart.errors import UserError
@@ -19,7 +20,30 @@ class Machine:
     device: torch.device
     precision: Literal["fp32", "bf16"]
     threads: int
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
+
+    def autocast(self) -> torch.autocast:
+        """The context to compute in: products in the chosen precision, sums and weights in fp32."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+
+    def prepare(self) -> None:
+        """Set torch up for exact repetition on this machine."""
+        torch.set_num_threads(self.threads)
+        if self.device.type == "cuda":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        # Filling memory before it is written guards against bugs, not against chance, and costs time at every step.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+    def facts(self) -> dict[str, str]:
+        """What has to be the same for the same bytes."""
+        return {
+            "device": torch.cuda.get_device_name() if self.device.type == "cuda" else "cpu",
+            "precision": self.precision,
+            "threads": str(self.threads),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        }
 
 
 def choose(device: Device = "auto", precision: Precision = "auto", threads: int | None = None) -> Machine:

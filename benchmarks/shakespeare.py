@@ -1,0 +1,89 @@
+"""Tiny Shakespeare by characters, at the two sizes for which nanoGPT's README gives a valid loss.
+
+    HEADSTART_DATA=… python benchmarks/shakespeare.py --size cpu     # 4 layers, 128 wide, context 64: 1.88
+    HEADSTART_DATA=… python benchmarks/shakespeare.py --size gpu     # 6 layers, 384 wide, context 256: 1.4697
+
+Prints the best valid loss in nats a character, over the whole valid file in blocks of the context, and a JSON line.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from headstart.text.documents import pieces
+from headstart.text.tokenizer_training import train as train_tokenizer
+from headstart.training.budget import Budget
+from headstart.training.execute import Console
+from headstart.training.loop import LoopConfig
+from headstart.training.machine import choose
+from headstart.training.optimizer import OptimizerConfig
+from headstart.training.pretrain import pretrain
+
+SHAPE = {"positions": "learned", "bias": False, "output_bias": False}
+SIZES = {
+    "cpu": {
+        "model": {"depth": 4, "width": 128, "heads": 4, "ffn": 512, "context": 64},
+        "batch": 12, "steps": 2000, "anchor": 1.88,
+    },
+    "gpu": {
+        "model": {
+            "depth": 6, "width": 384, "heads": 6, "ffn": 1536, "context": 256,
+            "dropout": 0.2, "attention_dropout": 0.2,
+        },
+        "batch": 64, "steps": 5000, "anchor": 1.4697,
+    },
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", choices=SIZES, default="cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--optimizer", choices=["adamw", "muon"], default="adamw")
+    options = parser.parse_args()
+    if "HEADSTART_DATA" not in os.environ:
+        sys.exit("skipped: HEADSTART_DATA is not set")
+    data = Path(os.environ["HEADSTART_DATA"]) / "tinyshakespeare"
+    size = SIZES[options.size]
+    steps, context = options.steps or size["steps"], size["model"]["context"]
+    corpus = [data / "train.txt.gz"]
+    words = train_tokenizer(
+        lambda: (p.text for p in pieces(corpus, documents="file")), kind="char", vocab=200
+    ).tokenizer
+    machine = choose(device="auto" if options.size == "gpu" else "cpu")
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["HEADSTART_CACHE"] = place
+        result = pretrain(
+            corpus, valid=data / "valid.txt.gz", out=Path(place) / "run", documents="file", tokenizer=words,
+            preset_name="gpt2", overrides={"dropout": 0.0, "attention_dropout": 0.0, **SHAPE, **size["model"]},
+            budget=Budget(steps=steps), length=context, batch_tokens=size["batch"] * context,
+            optimizer=OptimizerConfig(
+                optimizer=options.optimizer, learning_rate=1e-3, betas=(0.9, 0.99), weight_decay=0.1
+            ),
+            loop=LoopConfig(
+                seed=options.seed, schedule="cosine", warmup=min(1.0, 100 / steps),
+                evaluate_every=max(1, steps // 10), patience=99,
+            ),
+            machine=machine, console=Console(tell=lambda line: print(line, file=sys.stderr)),
+        )  # fmt: skip
+        log = [json.loads(line) for line in (Path(place) / "run/metrics.jsonl").read_text().splitlines()]
+    valid = [(line["step"], line["loss"]) for line in log if line.get("event") == "valid"]
+    step, loss = min(valid, key=lambda pair: pair[1])
+    seconds = time.monotonic() - started
+    print(
+        f"{options.size}, {result['parameters']:,} parameters, {machine.device} {machine.precision}: "
+        f"valid loss {loss:.4f} at step {step} of {steps} in {seconds:.0f} s (nanoGPT: {size['anchor']})"
+    )
+    print(json.dumps({"size": options.size, "loss": loss, "step": step, "seconds": seconds, "curve": valid}))
+
+
+if __name__ == "__main__":
+    main()

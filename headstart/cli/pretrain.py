@@ -1,0 +1,126 @@
+"""`headstart pretrain`: train a base on unlabelled text."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from headstart.cli.options import Common, CommonFlags, ModelFlags, ModelOverrides, PresetName, Switch
+from headstart.cli.running import TrainingFlags, TrainingOptions, machine_of, run_console
+
+Files = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)]
+
+
+def pretrain(
+    *,
+    corpus: Files,
+    valid: str | None = None,
+    objective: Literal["causal", "masked", "masked-nsp"] = "causal",
+    preset: PresetName = "tiny",
+    tokenizer: Path | None = None,
+    start: Path | None = None,
+    length: int | None = None,
+    batch_tokens: int | None = None,
+    mask_share: float = 0.15,
+    whole_words: Switch = False,
+    documents: Literal["auto", "line", "blank", "file"] = "auto",
+    text_column: str = "text",
+    encoding: str = "utf-8",
+    errors: Literal["strict", "replace", "ignore"] = "strict",
+    skip_bad_rows: Switch = False,
+    out: Path | None = None,
+    training: TrainingFlags = TrainingOptions(),
+    overrides: ModelFlags = ModelOverrides(),
+    common: CommonFlags = Common(),
+) -> None:
+    """Train a base on unlabelled text. The same command again goes on where it was, or finds it finished.
+
+    For example:
+
+        headstart pretrain --corpus reviews.txt --objective masked --minutes 30 --out runs/base
+
+        headstart pretrain --corpus a.txt.gz b.txt.gz --preset lab --epochs 3 --out runs/lab
+
+        headstart pretrain --corpus trade.txt --start runs/base --objective masked --steps 2000 --out runs/second
+
+    Parameters
+    ----------
+    corpus
+        Unlabelled text: .txt, .jsonl, .csv, .tsv or .parquet, also .gz.
+    valid
+        Text to measure by (default: a tenth of the documents, by the hash of their text).
+    objective
+        What is predicted: the next token, hidden tokens, or hidden tokens and the next sentence.
+    preset
+        The shape of the base.
+    tokenizer
+        A tokenizer's directory (default: one is trained on the corpus and kept in the run).
+    start
+        A run to take the base and the tokenizer from.
+    length
+        Tokens of a block (default: the context).
+    batch_tokens
+        Tokens in a step (default: 4,096 on a CPU, 65,536 on a GPU).
+    mask_share
+        Share of the tokens that are hidden.
+    whole_words
+        Hide whole words.
+    documents
+        What a document of a .txt corpus is.
+    text_column
+        The column of the text.
+    encoding
+        How the files are encoded.
+    errors
+        What to do with bytes that are not text.
+    skip_bad_rows
+        Count rows that cannot be used instead of stopping at the first.
+    out
+        The run's directory (default: runs/pretrain- and a hash of the settings).
+    """
+    from headstart.objectives.masked import Corruption
+    from headstart.training.budget import Budget
+    from headstart.training.optimizer import OptimizerConfig
+    from headstart.training.pretrain import pretrain as run
+
+    machine = machine_of(common)
+    optimizer = OptimizerConfig(
+        optimizer=training.optimizer, learning_rate=training.learning_rate or 1e-3,
+        matrix_rate=training.matrix_rate, weight_decay=training.weight_decay, layer_decay=training.layer_decay,
+    )  # fmt: skip
+    overridden = dataclasses.asdict(overrides)
+    vocab = overridden.pop("vocab") or 8_000  # of a tokenizer that is trained now
+    out = out or default_out("pretrain", corpus, objective, preset, start, training, overridden, common.seed)
+    with run_console(machine) as console:
+        result = run(
+            corpus, out=out, objective=objective, valid=valid, preset_name=preset, overrides=overridden,
+            tokenizer=tokenizer, vocab=vocab, start=start,
+            budget=Budget(steps=training.steps, epochs=training.epochs, minutes=training.minutes),
+            length=length, batch_tokens=batch_tokens, documents=documents, text_column=text_column,
+            encoding=encoding, errors=errors, skip_bad_rows=skip_bad_rows, optimizer=optimizer,
+            loop=training.loop(common.seed, "cosine", 0.05),
+            corruption=Corruption(share=mask_share, whole_words=whole_words), machine=machine,
+            override_resume=training.override_resume, console=console,
+        )  # fmt: skip
+    print_result(out, result, common)
+
+
+def default_out(verb: str, *settings: Any) -> Path:
+    """runs/VERB-HASH: the same settings find the same run."""
+    return Path("runs") / f"{verb}-{hashlib.sha256(repr(settings).encode()).hexdigest()[:10]}"
+
+
+def print_result(out: Path, result: dict[str, Any], common: Common) -> None:
+    """The result as JSON, or a few lines."""
+    if common.json:
+        print(json.dumps({"run": str(out), **result}))
+        return
+    print(f"run         {out}")
+    print(f"steps       {result['step']:,}" + (" (stopped early)" if result["stopped_early"] else ""))
+    print(f"parameters  {result['parameters']:,}")
+    for name in ("valid", "test"):
+        for key, value in (result.get(name) or {}).items():
+            print(f"{name:<6} {key:<20} {value:.4f}")

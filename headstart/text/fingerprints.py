@@ -1,0 +1,65 @@
+"""Fingerprints of files: enough to tell that a file is not the one that a store was built from.
+
+A file up to 256 MiB is known by its size and the sha256 of all its bytes. Of a larger one 64 blocks are hashed,
+spread evenly and with both ends, and the time of its last change counts too.
+"""
+
+import hashlib
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headstart.errors import UserError
+from headstart.text.files import Reading, byte_blocks, form_of, is_stdin
+
+WHOLE_BYTES = 256 << 20
+BLOCK_BYTES = 1 << 20
+BLOCKS = 64
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What is known of a source file."""
+
+    name: str
+    form: str
+    """How it is read, by its ending: the same bytes as text and as a table are two corpora."""
+
+    size_bytes: int
+    mtime_ns: int
+    sha256: str
+    is_whole: bool
+    """Whether every byte was hashed."""
+
+    def identity(self) -> list[Any]:
+        """What makes it the same file: not its name, and the time only where not every byte was hashed."""
+        return [self.form, self.size_bytes, self.sha256, None if self.is_whole else self.mtime_ns]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def fingerprint(path: str | Path, *, whole_bytes: int = WHOLE_BYTES) -> Fingerprint:
+    """The fingerprint of a file as it is now; of a pipe, of what came through it."""
+    name, form = str(path), form_of(path)
+    if is_stdin(path) or Path(path).is_fifo():
+        digest, size = hashlib.sha256(), 0
+        for block in byte_blocks(path, Reading()):
+            digest.update(block)
+            size += len(block)
+        return Fingerprint(name, form, size, 0, digest.hexdigest(), True)
+    try:
+        with open(path, "rb") as file:
+            about = os.fstat(file.fileno())
+            size, is_whole = about.st_size, about.st_size <= whole_bytes
+            if is_whole:
+                digest = hashlib.file_digest(file, "sha256")
+            else:
+                digest = hashlib.sha256()
+                for number in range(BLOCKS):
+                    file.seek((size - BLOCK_BYTES) * number // (BLOCKS - 1))
+                    digest.update(file.read(BLOCK_BYTES))
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", where=name, fix="check the path") from error
+    return Fingerprint(name, form, size, about.st_mtime_ns, digest.hexdigest(), is_whole)

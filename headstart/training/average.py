@@ -1,0 +1,76 @@
+"""Weights averaged over steps: a moving average, or the mean over the tail of the training."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+AverageName = Literal["none", "ema", "tail"]
+TAIL_SHARE = 0.2
+TAIL_POINTS = 50
+
+
+class Average:
+    """Keeps the average beside the weights; a function of the steps taken, saved with the optimizer."""
+
+    def __init__(self, model: nn.Module, kind: AverageName, decay: float) -> None:
+        self.kind, self.decay, self.count = kind, decay, 0
+        self.tensors: dict[str, Tensor] = {}
+        self._model = model
+
+    @torch.no_grad()
+    def update(self, step: int, steps: int) -> None:
+        """After a step: take the new weights in."""
+        if self.kind == "none" or (self.kind == "tail" and not _is_tail_point(step, steps)):
+            return
+        self.count += 1
+        # A moving average starts as a plain mean, or its first value would weigh for ever.
+        keep = 1 - 1 / self.count
+        keep = min(self.decay, keep) if self.kind == "ema" else keep
+        for name, parameter in self._model.named_parameters():
+            if name in self.tensors:
+                self.tensors[name].mul_(keep).add_(parameter, alpha=1 - keep)
+            else:
+                self.tensors[name] = parameter.detach().clone()
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Within `with`, the model has the average for its weights."""
+        if not self.tensors:
+            yield
+            return
+        own = {name: parameter.detach().clone() for name, parameter in self._model.named_parameters()}
+        self.put(self.tensors)
+        try:
+            yield
+        finally:
+            self.put(own)
+
+    @torch.no_grad()
+    def put(self, tensors: Mapping[str, Tensor]) -> None:
+        """Make these the model's weights."""
+        for name, parameter in self._model.named_parameters():
+            parameter.copy_(tensors[name])
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """For the checkpoint: `average|name`."""
+        return {f"average|{name}": tensor for name, tensor in self.tensors.items()}
+
+    def load(self, tensors: Mapping[str, Tensor], count: int) -> None:
+        """From the checkpoint."""
+        own = dict(self._model.named_parameters())
+        self.count = count
+        self.tensors = {
+            key.removeprefix("average|"): tensor.to(own[key.removeprefix("average|")].device).clone()
+            for key, tensor in tensors.items()
+            if key.startswith("average|")
+        }
+
+
+def _is_tail_point(step: int, steps: int) -> bool:
+    """Whether the weights after this step count: some fifty places evenly over the last fifth, the end too."""
+    left = steps - 1 - step
+    tail = max(1, round(TAIL_SHARE * steps))
+    return left < tail and left % max(1, tail // TAIL_POINTS) == 0

@@ -1,0 +1,265 @@
+"""Fine-tuning: a base, from a start or from scratch, under a head for labelled texts."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from headstart.errors import UserError
+from headstart.model.model import Model, build, transfer
+from headstart.model.presets import HeadConfig, ModelConfig, Pooling, preset
+from headstart.objectives.classification import Classification, framed_texts, predict
+from headstart.objectives.masked import Corruption
+from headstart.text.files import Reading
+from headstart.text.frames import Frame, causal_frame, masked_frame
+from headstart.text.labelled import LabelledSet, Task, read_labelled
+from headstart.text.labels import LabelMap, label_warnings
+from headstart.text.splits import label_subset, split_by_hash
+from headstart.text.tokenizer import Tokenizer
+from headstart.text.tokenizer_training import train as train_tokenizer
+from headstart.training.batches import to_device
+from headstart.training.budget import Budget
+from headstart.training.execute import Console, execute
+from headstart.training.loading import LoadedRun, load
+from headstart.training.lock import RunLock
+from headstart.training.loop import LoopConfig
+from headstart.training.machine import Machine, choose
+from headstart.training.optimizer import OptimizerConfig
+from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory
+from headstart.training.scores import SCORES
+
+VALID_SHARE = 0.1
+DEFAULT_EPOCHS = 10.0
+DEFAULT_BATCH = 16
+DEFAULT_VOCAB = 8_000
+# Weights that know something already want to be moved less.
+SCRATCH_RATE, START_RATE = 1e-3, 3e-4
+
+
+def finetune(
+    train: str | Path,
+    *,
+    out: str | Path,
+    task: Task = "classification",
+    valid: str | Path | None = None,
+    test: str | Path | None = None,
+    labels: int | None = None,
+    start: str | Path | None = None,
+    preset_name: str = "tiny",
+    overrides: dict[str, Any] | None = None,
+    tokenizer: str | Path | Tokenizer | None = None,
+    vocab: int = DEFAULT_VOCAB,
+    pooling: Pooling | None = None,
+    freeze: Literal["nothing", "base"] = "nothing",
+    budget: Budget | None = None,
+    length: int | None = None,
+    batch: int = DEFAULT_BATCH,
+    text_column: str = "text",
+    label_column: str = "label",
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    skip_bad_rows: bool = False,
+    optimizer: OptimizerConfig | None = None,
+    learning_rate: float | None = None,
+    loop: LoopConfig | None = None,
+    machine: Machine | None = None,
+    override_resume: bool = False,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Train a head, and the base under it, on labelled texts; calling it again goes on. Returns the result."""
+    machine, console, budget = machine or choose(), console or Console(), budget or Budget()
+    loop, optimizer = loop or LoopConfig(), optimizer or OptimizerConfig()
+    rate = learning_rate or (SCRATCH_RATE if start is None else START_RATE)
+    optimizer = dataclasses.replace(optimizer, learning_rate=rate)
+    if freeze == "base" and start is None:
+        raise UserError(
+            "--freeze base without --start", fix="only a base that has learned something can be frozen"
+        )
+    run = RunDirectory(out)
+    with RunLock(run.path):
+        begun = load(start) if start is not None else None
+        data = DataConfig(
+            train=str(train), valid=str(valid or ""), labels=labels or 0, text_column=text_column,
+            label_column=label_column, encoding=encoding, errors=errors, skip_bad_rows=skip_bad_rows,
+        )  # fmt: skip
+        sets = _read_sets(data, task, test, loop.seed, console)
+        label_map = None if task == "regression" else LabelMap.of(sets["train"])
+        if label_map is not None:
+            for labelled in sets.values():  # what could never be predicted is known before training
+                label_map.refuse_unseen(labelled)
+        words = _tokenizer(run, tokenizer, vocab, begun, sets["train"], console)
+        config, frame_name = _model_config(preset_name, overrides or {}, words, begun, sets["train"])
+        frame = (causal_frame if frame_name == "causal" else masked_frame)(words)
+        length = min(length or (begun.config.length if begun else config.context), config.context)
+        head = HeadConfig(kind=task, classes=len(label_map) if label_map else 1, pooling=pooling)
+        goals = {
+            name: make_objective(labelled, label_map, words, frame, length, head, batch)
+            for name, labelled in sets.items()
+        }
+        if goals["train"].truncated_share:
+            console.tell(
+                f"{goals['train'].truncated_share:.1%} of the training texts are cut at {length} tokens"
+            )
+        steps = budget.steps_for(goals["train"], loop.seed, DEFAULT_EPOCHS)
+        settings = RunConfig(
+            objective=task,
+            start=begun.digest if begun else "scratch",
+            frame=frame_name,
+            length=length,
+            batch=batch,
+            minutes=budget.minutes or 0.0,
+            freeze=freeze,
+            labels=list(label_map.labels) if label_map else [],
+            data=dataclasses.replace(
+                data, fingerprint="+".join(sets[n].fingerprint[:16] for n in ("train", "valid"))
+            ),
+            model=config,
+            head=head,
+            optimizer=optimizer,
+            loop=dataclasses.replace(loop, steps=steps),
+            corruption=Corruption(),
+        )
+        model = build(config, head, seed=loop.seed)
+        if begun is not None:
+            console.tell(f"started from {begun.path}\n{transfer(_tensors(begun), begun.config.model, model)}")
+        if freeze == "base":
+            model.base.requires_grad_(False)
+
+        def finish(model: Model) -> dict[str, Any]:
+            return {
+                name: score(model, goals[name], machine, task) for name in ("valid", "test") if name in goals
+            }
+
+        return execute(
+            run, settings, words, model, goals["train"], goals["valid"], machine, console,
+            override=override_resume, finish=finish,
+        )  # fmt: skip
+
+
+def make_objective(
+    labelled: LabelledSet,
+    label_map: LabelMap | None,
+    tokenizer: Tokenizer,
+    frame: Frame,
+    length: int,
+    head: HeadConfig,
+    batch: int,
+) -> Classification:
+    """The objective over a labelled set."""
+    if label_map is None:
+        targets = np.array(labelled.labels, np.float32)
+    else:
+        targets = label_map.ids(labelled)
+    examples = framed_texts(labelled, tokenizer, frame, length)
+    return Classification(examples, targets, head, batch, tokenizer.id_of("pad"))
+
+
+@torch.inference_mode()
+def outputs_of(model: Model, objective: Classification, machine: Machine) -> np.ndarray:
+    """Probabilities, or values, for every example, in the order of the set: (examples, classes)."""
+    model.to(machine.device).eval()
+    found = np.zeros((len(objective.examples), objective.head.classes), np.float32)
+    for batch in objective.evaluation():
+        with machine.autocast():
+            outputs = predict(model, to_device(batch, machine.device)).float()
+        if objective.head.kind == "classification":
+            outputs = outputs.softmax(dim=-1)
+        elif objective.head.kind == "multilabel":
+            outputs = outputs.sigmoid()
+        found[batch["rows"]] = outputs.cpu().numpy()
+    return found
+
+
+def score(model: Model, objective: Classification, machine: Machine, task: Task) -> dict[str, float]:
+    """The task's measures over a set."""
+    return dict(SCORES[task](outputs_of(model, objective, machine), objective.targets))
+
+
+def _read_sets(
+    data: DataConfig, task: Task, test: str | Path | None, seed: int, console: Console
+) -> dict[str, LabelledSet]:
+    """Train, valid and perhaps test; without --valid a tenth of train is split off by the hash of the text."""
+
+    def read(path: str | Path) -> LabelledSet:
+        return read_labelled(
+            path, task=task, text_column=data.text_column, label_column=data.label_column,
+            reading=Reading(data.encoding, data.errors), skip_bad_rows=data.skip_bad_rows,
+        )  # fmt: skip
+
+    whole = read(data.train)
+    if data.valid:
+        sets = {"train": whole, "valid": read(data.valid)}
+    else:
+        split = split_by_hash(whole.whole_texts, whole.labels, VALID_SHARE, seed)
+        sets = {"train": _rows(whole, split.kept), "valid": _rows(whole, split.held_out)}
+    if data.labels:
+        chosen = label_subset(sets["train"].labels, sets["train"].whole_texts, data.labels, seed)
+        sets["train"] = _rows(sets["train"], chosen)
+    if test is not None:
+        sets["test"] = read(test)
+    for name, labelled in sets.items():
+        for warning in label_warnings(labelled):
+            console.tell(f"{name}: {warning.message}")
+    return sets
+
+
+def _rows(labelled: LabelledSet, rows: list[int]) -> LabelledSet:
+    seconds = labelled.texts_b
+    return dataclasses.replace(
+        labelled,
+        texts=[labelled.texts[row] for row in rows],
+        labels=[labelled.labels[row] for row in rows],
+        places=[labelled.places[row] for row in rows],
+        texts_b=None if seconds is None else [seconds[row] for row in rows],
+    )
+
+
+def _tokenizer(
+    run: RunDirectory,
+    given: str | Path | Tokenizer | None,
+    vocab: int,
+    begun: LoadedRun | None,
+    train: LabelledSet,
+    console: Console,
+) -> Tokenizer:
+    if begun is not None:
+        if given is not None:
+            raise UserError(
+                "--tokenizer with --start", fix="a start brings its own tokenizer: leave --tokenizer out"
+            )
+        return begun.tokenizer
+    if isinstance(given, Tokenizer):
+        return given
+    if given is not None:
+        return Tokenizer.load(given)
+    if run.tokenizer_file.exists() and run.config_file.exists():
+        return Tokenizer.load(run.tokenizer_file)
+    console.tell(f"training a tokenizer of {vocab:,} tokens on the training texts")
+    training = train_tokenizer(lambda: iter(train.whole_texts), vocab=vocab)
+    for note in training.notes:
+        console.tell(note)
+    return training.tokenizer
+
+
+def _model_config(
+    preset_name: str,
+    overrides: dict[str, Any],
+    tokenizer: Tokenizer,
+    begun: LoadedRun | None,
+    train: LabelledSet,
+) -> tuple[ModelConfig, Literal["causal", "masked"]]:
+    """The start's base and frame; from scratch the preset's, framed by its direction. Pairs get segments."""
+    given = {key: value for key, value in overrides.items() if value is not None}
+    if begun is not None:
+        return dataclasses.replace(begun.config.model, **given), begun.config.frame
+    own = {"vocab": tokenizer.size, "tokenizer": tokenizer.fingerprint}
+    config = preset(preset_name, **{**given, **own})
+    if train.texts_b is not None and not config.segments:
+        config = dataclasses.replace(config, segments=2)
+    return config, "causal" if config.direction == "causal" else "masked"
+
+
+def _tensors(begun: LoadedRun) -> dict[str, torch.Tensor]:
+    return dict(begun.model.named_parameters())

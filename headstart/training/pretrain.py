@@ -1,0 +1,228 @@
+"""Pretraining: from files of text to a run."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from headstart.errors import UserError
+from headstart.model.model import Model, build, transfer
+from headstart.model.presets import ModelConfig, preset
+from headstart.objectives.causal import Causal
+from headstart.objectives.masked import Corruption, Corruptor, Masked
+from headstart.objectives.next_sentence import MaskedNextSentence
+from headstart.objectives.objective import Objective
+from headstart.text.documents import Documents, pieces
+from headstart.text.frames import causal_frame, masked_frame
+from headstart.text.holdout import Part
+from headstart.text.packing import PackedBlocks
+from headstart.text.sentence_pairs import SentencePairs
+from headstart.text.store import TokenStore
+from headstart.text.store_building import build_store
+from headstart.text.tokenizer import Tokenizer
+from headstart.text.tokenizer_training import train as train_tokenizer
+from headstart.training.budget import Budget
+from headstart.training.execute import Console, execute
+from headstart.training.loading import LoadedRun, load
+from headstart.training.lock import RunLock
+from headstart.training.loop import LoopConfig
+from headstart.training.machine import Machine, choose
+from headstart.training.optimizer import OptimizerConfig
+from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory
+
+PretrainObjective = Literal["causal", "masked", "masked-nsp"]
+CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 4_096, 65_536
+DEFAULT_VOCAB = 8_000
+
+
+def pretrain(
+    corpus: Sequence[str | Path],
+    *,
+    out: str | Path,
+    objective: PretrainObjective = "causal",
+    valid: str | Path | None = None,
+    preset_name: str = "tiny",
+    overrides: dict[str, Any] | None = None,
+    tokenizer: str | Path | Tokenizer | None = None,
+    vocab: int = DEFAULT_VOCAB,
+    start: str | Path | None = None,
+    budget: Budget | None = None,
+    length: int | None = None,
+    batch_tokens: int | None = None,
+    documents: Documents = "auto",
+    text_column: str = "text",
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    skip_bad_rows: bool = False,
+    optimizer: OptimizerConfig | None = None,
+    loop: LoopConfig | None = None,
+    corruption: Corruption | None = None,
+    machine: Machine | None = None,
+    override_resume: bool = False,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Train a base on unlabelled text; calling it again goes on, or finds it finished. Returns the result."""
+    machine, console, budget = machine or choose(), console or Console(), budget or Budget()
+    loop, optimizer = loop or LoopConfig(schedule="cosine", warmup=0.05), optimizer or OptimizerConfig()
+    corruption = corruption or Corruption()
+    run = RunDirectory(out)
+    with RunLock(run.path):  # before anything is read: a place that cannot be written is known at once
+        begun = load(start) if start is not None else None
+        data = DataConfig(
+            corpus=[str(path) for path in corpus], valid=str(valid or ""), documents=documents,
+            text_column=text_column, encoding=encoding, errors=errors, skip_bad_rows=skip_bad_rows,
+        )  # fmt: skip
+        words = _tokenizer(run, data, tokenizer, vocab, begun, objective, console)
+        stores = _stores(data, words, objective, console)
+        config = _model_config(preset_name, overrides or {}, words, begun, objective)
+        length = min(length or config.context, config.context)
+        size = (
+            batch_tokens or (CPU_BATCH_TOKENS if machine.device.type == "cpu" else GPU_BATCH_TOKENS)
+        ) // length
+        goals = [
+            make_objective(objective, store, words, length, max(1, size), corruption) for store in stores
+        ]
+        loop = dataclasses.replace(loop, steps=budget.steps_for(goals[0], loop.seed, default_epochs=1.0))
+        settings = RunConfig(
+            objective=objective,
+            start=begun.digest if begun else "scratch",
+            frame="causal" if objective == "causal" else "masked",
+            length=length,
+            batch=max(1, size),
+            minutes=budget.minutes or 0.0,
+            data=dataclasses.replace(
+                data, fingerprint="+".join(store.header.sha256[:16] for store in stores)
+            ),
+            model=config,
+            head=goals[0].head,
+            optimizer=optimizer,
+            loop=loop,
+            corruption=corruption,
+        )
+        model = build(config, goals[0].head, seed=loop.seed)
+        if begun is not None:
+            audit = transfer(dict(begun.model.named_parameters()), begun.config.model, model)
+            console.tell(f"started from {begun.path}\n{audit}")
+        text_bytes = stores[1].header.text_bytes
+
+        def finish(model: Model) -> dict[str, Any]:
+            return {"valid_text_bytes": text_bytes}
+
+        return execute(
+            run, settings, words, model, goals[0], goals[1], machine, console,
+            override=override_resume, finish=finish,
+        )  # fmt: skip
+
+
+def make_objective(
+    name: PretrainObjective,
+    store: TokenStore,
+    tokenizer: Tokenizer,
+    length: int,
+    batch: int,
+    corruption: Corruption,
+) -> Objective:
+    """The objective over a store."""
+    if name == "causal":
+        return Causal(PackedBlocks(store, length, causal_frame(tokenizer)), batch)
+    corruptor, frame = Corruptor(tokenizer, corruption), masked_frame(tokenizer)
+    if name == "masked":
+        return Masked(PackedBlocks(store, length, frame), batch, corruptor)
+    return MaskedNextSentence(SentencePairs(store, length, frame), batch, corruptor, tokenizer.id_of("pad"))
+
+
+def cache_directory() -> Path:
+    """Where stores and calibrations are kept: HEADSTART_CACHE, else the platform's place."""
+    if given := os.environ.get("HEADSTART_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headstart"
+
+
+def _tokenizer(
+    run: RunDirectory,
+    data: DataConfig,
+    given: str | Path | Tokenizer | None,
+    vocab: int,
+    begun: LoadedRun | None,
+    objective: PretrainObjective,
+    console: Console,
+) -> Tokenizer:
+    """The start's, the given one, the one that the run has already, or a new one trained on the corpus."""
+    if begun is not None:
+        if given is not None:
+            raise UserError(
+                "--tokenizer with --start", fix="a start brings its own tokenizer: leave --tokenizer out"
+            )
+        words = begun.tokenizer
+    elif isinstance(given, Tokenizer):
+        words = given
+    elif given is not None:
+        words = Tokenizer.load(given)
+    elif run.tokenizer_file.exists() and run.config_file.exists():
+        words = Tokenizer.load(run.tokenizer_file)
+    else:
+        console.tell(f"training a tokenizer of {vocab:,} tokens on the corpus")
+        training = train_tokenizer(lambda: (piece.text for piece in _pieces(data)), vocab=vocab)
+        for note in training.notes:
+            console.tell(note)
+        words = training.tokenizer
+    needed: Sequence[Any] = ("begin", "end") if objective == "causal" else ("cls", "sep", "mask", "pad")
+    for role in needed:
+        words, note = words.with_role(role)
+        if note:
+            if begun is not None:
+                raise UserError(f"the start's tokenizer has no {role} token", fix="choose another objective")
+            console.tell(note)
+    return words
+
+
+def _pieces(data: DataConfig) -> Any:
+    return pieces(
+        data.corpus, documents=data.documents, text_column=data.text_column,  # type: ignore[arg-type]
+        encoding=data.encoding, errors=data.errors, skip_bad_rows=data.skip_bad_rows,
+    )  # fmt: skip
+
+
+def _stores(
+    data: DataConfig, tokenizer: Tokenizer, objective: PretrainObjective, console: Console
+) -> list[TokenStore]:
+    """The store to train on and the one to measure by: --valid, else a tenth of the documents by their hash."""
+
+    def built(paths: list[str], part: Part) -> TokenStore:
+        return build_store(
+            paths, tokenizer, cache_directory() / "stores",
+            segments="sentences" if objective == "masked-nsp" else "lines", part=part,
+            documents=data.documents, text_column=data.text_column,  # type: ignore[arg-type]
+            encoding=data.encoding, errors=data.errors, skip_bad_rows=data.skip_bad_rows, on_note=console.tell,
+        )  # fmt: skip
+
+    if data.valid:
+        return [built(data.corpus, "all"), built([data.valid], "all")]
+    everything = built(data.corpus, "all")
+    if everything.document_count < 20:  # too few to part by their hash: the end of the text is held out
+        return list(everything.cut_at(0.9))
+    return [built(data.corpus, "kept"), built(data.corpus, "held out")]
+
+
+def _model_config(
+    preset_name: str,
+    overrides: dict[str, Any],
+    tokenizer: Tokenizer,
+    begun: LoadedRun | None,
+    objective: PretrainObjective,
+) -> ModelConfig:
+    """The base for this objective: its direction is the objective's, its vocabulary the tokenizer's."""
+    own: dict[str, Any] = {
+        "vocab": tokenizer.size,
+        "tokenizer": tokenizer.fingerprint,
+        "direction": "causal" if objective == "causal" else "bidirectional",
+    }
+    if begun is not None:
+        given = {key: value for key, value in overrides.items() if value is not None}
+        base = dataclasses.replace(begun.config.model, **{**given, **own})
+    else:
+        base = preset(preset_name, **{**overrides, **own})
+    if objective == "masked-nsp" and base.segments < 2:
+        base = dataclasses.replace(base, segments=2)
+    return base

@@ -1,0 +1,45 @@
+"""Row 23: mixed line ends, a byte order mark and decomposed letters come through files, ids and back."""
+
+import unicodedata
+
+import prose
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart.text.store_building import build_store
+from headstart.text.tokenizer_training import train
+
+TOKENIZERS = {
+    kind: train(lambda: prose.lines(200), vocab=400, kind=kind).tokenizer for kind in ("bpe", "unigram")
+}
+PARTS = st.sampled_from(
+    ["\r\n", "\n", "\r", "\n\n", "été", "e\u0301te\u0301", "œ", "’", "'", "🙂", "  ", "\t", "\ufeff"]
+)
+# A file with a NUL is refused as binary, one without any text as empty.
+TEXTS = (
+    st.lists(PARTS | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=5))
+    .map("".join)
+    .filter(lambda text: text.strip().strip("\ufeff"))
+)
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@given(text=TEXTS)
+@settings(max_examples=60, deadline=None)
+def test_a_file_comes_back_from_its_ids_to_the_character(kind, mark, text, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("trip")
+    path = directory / "text.txt"
+    path.write_bytes((mark + text).encode())
+    store = build_store([path], TOKENIZERS[kind], directory, documents="file")
+    assert TOKENIZERS[kind].decode(store.tokens) == (mark + text).removeprefix("\ufeff")
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_composed_and_decomposed_letters_stay_what_they_are(kind):
+    tokenizer = TOKENIZERS[kind]
+    composed = unicodedata.normalize("NFC", "L’été à Noël")
+    decomposed = unicodedata.normalize("NFD", composed)
+    assert tokenizer.encode(composed).tolist() != tokenizer.encode(decomposed).tolist()
+    assert tokenizer.decode(tokenizer.encode(decomposed)) == decomposed

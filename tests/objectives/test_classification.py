@@ -1,0 +1,91 @@
+"""Fine-tuning objectives: labels of every kind, pairs of texts, each example once an epoch."""
+
+import numpy as np
+import pytest
+import small
+import torch
+
+from headstart.model.model import build
+from headstart.model.presets import HeadConfig, preset
+from headstart.objectives.classification import Classification, framed_texts
+from headstart.text.frames import causal_frame, masked_frame
+from headstart.text.labelled import LabelledSet
+
+TARGETS = {
+    "classification": np.arange(20) % 3,
+    "multilabel": (np.arange(60).reshape(20, 3) % 2),
+    "regression": np.linspace(-1, 1, 20, dtype=np.float32),
+}
+
+
+def labelled(texts_b=None):
+    texts = small.sentences(20, seed=4)
+    return LabelledSet("f", "classification", texts, ["x"] * 20, ["f:1"] * 20, texts_b)
+
+
+def make(kind="classification", length=12, texts_b=None, batch=6):
+    frame = masked_frame(small.tokenizer()) if texts_b else causal_frame(small.tokenizer())
+    examples = framed_texts(labelled(texts_b), small.tokenizer(), frame, length)
+    classes = 1 if kind == "regression" else 3
+    head = HeadConfig(kind=kind, classes=classes)
+    return Classification(examples, TARGETS[kind], head, batch, small.tokenizer().id_of("pad"))
+
+
+def model_for(objective, **fields):
+    return build(preset("tiny", vocab=small.tokenizer().size, width=16, ffn=24, **fields), objective.head)
+
+
+def tensors(batch, rows=slice(None)):
+    return {key: torch.from_numpy(np.ascontiguousarray(value[rows])) for key, value in batch.items()}
+
+
+def test_every_example_comes_once_an_epoch_with_its_own_target():
+    objective = make()
+    steps = objective.steps_in(1, seed=5)
+    rows = np.concatenate([objective.batch_at(5, step)["rows"] for step in range(steps)])
+    assert sorted(rows) == list(range(20))
+    batch = objective.batch_at(5, 1)
+    assert np.array_equal(batch["targets"], TARGETS["classification"][batch["rows"]])
+
+
+def test_an_evaluation_has_every_example_once():
+    rows = np.concatenate([batch["rows"] for batch in make().evaluation()])
+    assert sorted(rows) == list(range(20))
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_parts_of_a_batch_add_up_to_the_whole(kind):
+    objective = make(kind)
+    model = model_for(objective).double()
+    batch = objective.batch_at(0, 0)
+    whole = objective.loss(model, tensors(batch))
+    parts = [objective.loss(model, tensors(batch, slice(a, b))) for a, b in ((0, 1), (1, 4), (4, 6))]
+    torch.testing.assert_close(sum(p.sum for p in parts), whole.sum)
+    assert sum(p.count for p in parts) == whole.count == 6
+    assert set(whole.log) == (set() if kind == "regression" else {"accuracy"})
+
+
+def test_accuracy_is_that_of_the_predictions():
+    objective = make()
+    model = model_for(objective)
+    batch = tensors(objective.batch_at(0, 0))
+    right, count = objective.loss(model, batch).log["accuracy"]
+    predicted = model(batch["tokens"], present=batch["present"]).argmax(-1)
+    assert (right, count) == ((predicted == batch["targets"]).sum(), 6)
+
+
+def test_pairs_of_texts_have_two_segments():
+    objective = make(texts_b=small.sentences(20, seed=5), length=60)
+    batch = objective.batch_at(0, 0)
+    assert set(np.unique(batch["segments"])) == {0, 1}
+    with_segments = model_for(objective, direction="bidirectional", segments=2)
+    before = objective.loss(with_segments, tensors(batch)).sum
+    other = {**batch, "segments": np.zeros_like(batch["segments"])}
+    assert objective.loss(with_segments, tensors(other)).sum != before
+
+
+def test_long_texts_are_cut_and_the_share_is_known():
+    assert make(length=200).truncated_share == 0
+    objective = make(length=6)
+    assert 0 < objective.truncated_share <= 1
+    assert max(len(example.tokens) for example in objective.examples) == 6

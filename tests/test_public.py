@@ -1,0 +1,26 @@
+"""The public names: there, light, and the same as where they live."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import headstart
+
+
+@pytest.mark.parametrize("name", sorted(headstart._PUBLIC))
+def test_every_public_name_is_there(name):
+    home = importlib.import_module(headstart._PUBLIC[name])
+    assert getattr(headstart, name) is getattr(home, name)
+    assert name in dir(headstart)
+
+
+def test_importing_headstart_imports_no_torch():
+    program = "import headstart, sys; assert 'torch' not in sys.modules; headstart.ModelConfig"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'pretain'"):
+        _ = headstart.pretain

@@ -1,0 +1,104 @@
+"""Frames and padding: special tokens stay, texts are cut, masks say what is there."""
+
+import numpy as np
+import prose
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headstart.errors import UserError
+from headstart.text.frames import (
+    Frame,
+    causal_frame,
+    masked_frame,
+    pad,
+    trimmed_lengths,
+    truncated_share,
+)
+from headstart.text.tokenizer_training import train
+
+FRAME = Frame(101, 102)
+IDS = st.lists(st.integers(0, 99), max_size=12).map(lambda ids: np.array(ids, np.uint32))
+
+
+def trimmed_by_hand(a, b, room):
+    """BERT's own loop: take one from the longer until both fit."""
+    while a + b > room:
+        if a > b:
+            a -= 1
+        else:
+            b -= 1
+    return a, b
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 60))
+def test_lengths_are_trimmed_as_berts_loop_does(a, b, room):
+    assert trimmed_lengths(a, b, room) == trimmed_by_hand(a, b, room)
+
+
+def test_one_text_between_its_specials():
+    framed = FRAME.one(np.array([1, 2, 3, 4]), 5)
+    assert framed.tokens.tolist() == [101, 1, 2, 3, 102]
+    assert framed.is_truncated
+    assert FRAME.one(np.array([1, 2, 3, 4]), 5, keep="tail").tokens.tolist() == [101, 2, 3, 4, 102]
+    whole = FRAME.one(np.array([1, 2, 3]), 5)
+    assert (whole.tokens.tolist(), whole.is_truncated) == ([101, 1, 2, 3, 102], False)
+    assert FRAME.one(np.array([], np.uint32), 5).tokens.tolist() == [101, 102]
+    assert Frame(None, 102).one(np.array([1, 2]), 9).tokens.tolist() == [1, 2, 102]
+    assert truncated_share([framed, whole]) == 0.5
+
+
+def test_two_texts_with_their_segments():
+    framed = FRAME.pair(np.array([1, 2, 3, 4, 5]), np.array([6, 7]), 8)
+    assert framed.tokens.tolist() == [101, 1, 2, 3, 102, 6, 7, 102]
+    assert framed.segments.tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+    assert framed.is_truncated
+    tail = FRAME.pair(np.array([1, 2, 3, 4, 5]), np.array([6, 7]), 8, keep_a="tail")
+    assert tail.tokens.tolist() == [101, 3, 4, 5, 102, 6, 7, 102]
+
+
+@given(IDS, IDS, st.integers(5, 30))
+def test_a_frame_is_never_cut_and_never_too_long(a, b, length):
+    one, two = FRAME.one(a, length), FRAME.pair(a, b, length)
+    assert one.tokens[0] == two.tokens[0] == 101
+    assert (one.tokens == 102).sum() == 1
+    assert (two.tokens == 102).sum() == 2
+    assert len(one.tokens) == min(length, len(a) + 2)
+    assert len(two.tokens) == min(length, len(a) + len(b) + 3)
+    assert one.is_truncated == (len(a) + 2 > length)
+    assert two.is_truncated == (len(a) + len(b) + 3 > length)
+
+
+@pytest.mark.parametrize("length", [0, 2])
+def test_a_length_without_room_for_text_is_refused(length):
+    with pytest.raises(UserError, match="no room"):
+        FRAME.one(np.array([1]), length)
+    with pytest.raises(UserError, match="needs 5"):
+        FRAME.pair(np.array([1]), np.array([1]), length + 2)
+
+
+def test_frames_are_found_by_role():
+    tokenizer = train(lambda: prose.lines(9), vocab=270).tokenizer
+    assert causal_frame(tokenizer) == Frame(2, 3)
+    assert masked_frame(tokenizer) == Frame(5, 6)
+
+
+def test_padding_on_either_side():
+    examples = [np.array([1, 2, 3]), np.array([4]), np.array([], np.int64)]
+    tokens, present = pad(examples, 0)
+    assert tokens.tolist() == [[1, 2, 3], [4, 0, 0], [0, 0, 0]]
+    assert present.tolist() == [[True, True, True], [True, False, False], [False, False, False]]
+    tokens, present = pad(examples, 9, side="left", multiple=4)
+    assert tokens.tolist() == [[9, 1, 2, 3], [9, 9, 9, 4], [9, 9, 9, 9]]
+    assert present.sum() == 4
+    assert pad([], 0)[0].shape == (0, 0)
+
+
+@given(st.lists(IDS, max_size=5), st.sampled_from(["left", "right"]), st.integers(1, 8))
+def test_what_is_present_is_the_examples(examples, side, multiple):
+    tokens, present = pad(examples, 7, side=side, multiple=multiple)
+    assert [row[here].tolist() for row, here in zip(tokens, present, strict=True)] == [
+        e.tolist() for e in examples
+    ]
+    assert (tokens[~present] == 7).all()
+    assert tokens.shape[1] % multiple == 0
