@@ -66,7 +66,7 @@ def finetune(
     freeze
         What does not learn.
     length
-        Tokens of the longest text; a longer one is cut (default: the start's, or the context).
+        Tokens of the longest text; a longer one is cut (default: the context).
     batch
         Texts in a step.
     text_column

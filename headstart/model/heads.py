@@ -144,11 +144,12 @@ class SentenceHead(nn.Module):
         self.classifier = nn.Linear(config.width, head.classes)
 
     def forward(self, hidden: Tensor, present: Tensor | None = None) -> Tensor:
-        """Logits, or values, (batch, classes)."""
-        pooled = pool(hidden, present, self.pooling)
-        if self.pooler is not None:
-            pooled = torch.tanh(self.pooler(pooled))
-        return self.classifier(self.dropout(pooled))
+        """Logits, or values, (batch, classes); never in half precision, whose steps would show in them."""
+        with torch.autocast(hidden.device.type, enabled=False):
+            pooled = pool(hidden.to(self.classifier.weight.dtype), present, self.pooling)
+            if self.pooler is not None:
+                pooled = torch.tanh(self.pooler(pooled))
+            return self.classifier(self.dropout(pooled))
 
 
 class ClassificationHead(SentenceHead):

@@ -25,7 +25,9 @@ from headstart.errors import IntegrityError, TryAgain, UserError
 
 FORMAT = 1
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
-_NAME = re.compile(r"step-(\d{8,})")
+_NAME = re.compile(r"(?P<old>\.old-)?step-(?P<step>[0-9]{8,})")
+# Where `save` can be made to die; the one between the renames only where it replaces one of the same step.
+PLACES = ("after:model", "after:state", "after:manifest", "before:rename", "between:renames", "after:rename")
 _DISK_FULL = ("No space left", "File too large", "Disk quota", "os error 28", "os error 27", "os error 122")
 
 
@@ -73,15 +75,15 @@ def save(
     """Write `directory/step-N` whole or not at all, then drop all but the newest `keep`."""
     directory.mkdir(parents=True, exist_ok=True)
     final = directory / f"step-{step:08d}"
-    aside = directory / f".tmp-{final.name}-{os.getpid()}"
+    aside, old = directory / f".tmp-{final.name}-{os.getpid()}", directory / f".old-{final.name}"
     needed = sum(t.numel() * t.element_size() for part in (model, optimizer) for t in part.values()) + 2**16
     try:
-        with _disk_full_is_try_again(directory, needed):
+        with disk_full_is_try_again(directory, needed):
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
-            _write_tensors(aside / "model.safetensors", model)
+            write_tensors(aside / "model.safetensors", model)
             fault("after:model")
-            _write_tensors(aside / "optimizer.safetensors", optimizer)
+            write_tensors(aside / "optimizer.safetensors", optimizer)
             _write_bytes(aside / "state.json", _canonical(state))
             fault("after:state")
             files = {
@@ -94,16 +96,21 @@ def save(
             fault("after:manifest")
             _flush_directory(aside)
             fault("before:rename")
-            if final.exists():  # a bad one that loading passed over
-                shutil.rmtree(final)
+            if os.path.lexists(final):  # of the same step; until the new one is there, loading finds it aside
+                _remove(old)
+                os.rename(final, old)
+                fault("between:renames")
             os.rename(aside, final)
             _flush_directory(directory)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
     fault("after:rename")
-    for _, old in _found(directory)[keep:]:
-        shutil.rmtree(old, ignore_errors=True)
+    _remove(old)
+    found = _found(directory)
+    # What is newer than this was passed over when the run went on; it must not push out what is good.
+    for path in [path for at, path in found if at > step] + [path for at, path in found if at <= step][keep:]:
+        _remove(path)
     return final
 
 
@@ -140,13 +147,15 @@ def load(path: Path) -> Checkpoint:
         model, optimizer = (load_file(path / name) for name in FILES[:2])
         state = json.loads((path / "state.json").read_bytes())
         del state["sha256"]
-    except (SafetensorError, ValueError, OSError) as error:
+    except (SafetensorError, ValueError, TypeError, KeyError, RecursionError, OSError) as error:
         _refuse(path, f"cannot be read ({error})")
     return Checkpoint(manifest["step"], model, optimizer, state, manifest)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     """The manifest, if it is in our form to the byte and names just the files that are there."""
+    if path.is_symlink():
+        _refuse(path, "is a link, and not a directory of the run")
     for name in (*FILES, "manifest.json"):
         if (path / name).is_symlink() or not (path / name).is_file():
             _refuse(path / name, "is missing, or not a plain file")
@@ -159,14 +168,20 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         signed = json.loads(raw)
         manifest = {key: value for key, value in signed.items() if key != "sha256"}
         whole = raw == _canonical(manifest)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         whole = False
     if not whole:
         _refuse(file, "is not what was written")
     if manifest.get("format") != FORMAT:
         _refuse(file, f"has format {manifest.get('format')}, this version reads {FORMAT}")
-    if set(manifest["files"]) != set(FILES):
-        _refuse(file, f"names other files: {', '.join(sorted(manifest['files'])[:10])}")
+    files, called = manifest.get("files"), _NAME.fullmatch(path.name)
+    if not isinstance(files, dict) or set(files) != set(FILES):
+        named = sorted(files)[:10] if isinstance(files, dict) else []
+        _refuse(file, f"names other files: {', '.join(named)}")
+    if not all(isinstance(entry, dict) and {"sha256", "bytes"} <= set(entry) for entry in files.values()):
+        _refuse(file, "does not say what was written")
+    if type(manifest.get("step")) is not int or (called and int(called["step"]) != manifest["step"]):
+        _refuse(file, f"is of step {manifest.get('step')}")
     return manifest
 
 
@@ -197,14 +212,25 @@ def copy_into(parameters: Mapping[str, Tensor], loaded: Mapping[str, Tensor], wh
 def clean(directory: Path) -> None:
     """Remove what dead writers left; call it while holding the run's lock."""
     for path in directory.glob(".tmp-*") if directory.is_dir() else ():
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """A directory with all that is in it, a file, or a link but not what it points to; or nothing."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def _found(directory: Path) -> list[tuple[int, Path]]:
+    """Steps and paths, newest first; of one step the one that replaces comes before the one that is replaced."""
     if not directory.is_dir():
         return []
     named = [(match, path) for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))]
-    return sorted(((int(match[1]), path) for match, path in named), reverse=True)
+    named.sort(key=lambda pair: (int(pair[0]["step"]), not pair[0]["old"]), reverse=True)
+    return [(int(match["step"]), path) for match, path in named]
 
 
 def _canonical(data: Mapping[str, Any]) -> bytes:
@@ -219,7 +245,8 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Tensors to a safetensors file, in the order of their names, flushed to the disk."""
     save_file({name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}, path)
     with path.open("rb") as file:
         os.fsync(file.fileno())
@@ -245,13 +272,13 @@ def _refuse(path: Path, what: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _disk_full_is_try_again(directory: Path, needed: int) -> Iterator[None]:
+def disk_full_is_try_again(directory: Path, needed: int) -> Iterator[None]:
     """A full disk reaches us as OSError, RuntimeError or SafetensorError: say what is needed and what is free."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
         code = getattr(error, "errno", None)
-        if code == errno.ENOSYS or code == errno.EOPNOTSUPP:
+        if code in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
             raise UserError(
                 f"the file system cannot rename or flush ({error})",
                 where=str(directory),
@@ -262,7 +289,7 @@ def _disk_full_is_try_again(directory: Path, needed: int) -> Iterator[None]:
         ):
             free = shutil.disk_usage(directory).free
             raise TryAgain(
-                f"the disk is full: the checkpoint needs {needed:,} bytes, {free:,} are free; the one before is kept",
+                f"the disk is full: writing needs {needed:,} bytes, {free:,} are free; what was there is kept",
                 where=str(directory),
                 fix="free some space and run the same command again",
             ) from error

@@ -23,6 +23,7 @@ from headstart.training.checkpoint import (
     weights_digest,
     write_tensors,
 )
+from headstart.training.evaluate import Scores, evaluate
 from headstart.training.loop import Progress, Training, train
 from headstart.training.machine import Machine
 from headstart.training.run_directory import RunConfig, RunDirectory
@@ -47,7 +48,7 @@ def execute(
     console: Console,
     *,
     override: bool = False,
-    finish: Callable[[Model], dict[str, Any]] = lambda model: {},
+    finish: Callable[[Model, Scores | None], dict[str, Any]] = lambda model, scores: {},
 ) -> dict[str, Any]:
     """Train to the end and write the result; the caller holds the lock. A finished run is only read."""
     if not override:
@@ -89,6 +90,8 @@ def execute(
     run.result_file.unlink(missing_ok=True)
     with _memory_full_is_try_again(model, config):
         state, scores = train(training)
+    if scores is None and valid is not None:  # it was evaluated before the process that did so ended
+        scores = evaluate(model, valid, machine)
     weights = {name: p.detach().cpu() for name, p in model.named_parameters()}
     _write_weights(run, weights)
     result = {
@@ -100,8 +103,8 @@ def execute(
         "skipped": state.skipped,
         "stopped_early": state.stopped_early,
         "best_step": state.best_step,
-        "valid": scores.values if scores else _last_scores(run, state.evaluated_step),
-        **finish(model),
+        "valid": scores.values if scores else None,
+        **finish(model, scores),
     }
     fault("before:result")
     run.write_result(result)
@@ -172,12 +175,3 @@ def _memory_full_is_try_again(model: Model, config: RunConfig) -> Iterator[None]
 
 def _numbers(model: Model) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _last_scores(run: RunDirectory, step: int) -> dict[str, float] | None:
-    from headstart.training.metrics import MetricsFile
-
-    for record in reversed(MetricsFile(run.path / "metrics.jsonl", lambda line: None).read()):
-        if record.get("event") == "valid" and record["step"] == step:
-            return {key: value for key, value in record.items() if key not in ("event", "step")}
-    return None

@@ -21,6 +21,7 @@ from headstart.text.tokenizer import Tokenizer
 from headstart.text.tokenizer_training import train as train_tokenizer
 from headstart.training.batches import to_device
 from headstart.training.budget import Budget
+from headstart.training.evaluate import Scores
 from headstart.training.execute import Console, execute
 from headstart.training.loading import LoadedRun, load
 from headstart.training.lock import RunLock
@@ -92,7 +93,7 @@ def finetune(
         words = _tokenizer(run, tokenizer, vocab, begun, sets["train"], console)
         config, frame_name = _model_config(preset_name, overrides or {}, words, begun, sets["train"])
         frame = (causal_frame if frame_name == "causal" else masked_frame)(words)
-        length = min(length or (begun.config.length if begun else config.context), config.context)
+        length = min(length or config.context, config.context)
         head = HeadConfig(kind=task, classes=len(label_map) if label_map else 1, pooling=pooling)
         goals = {
             name: make_objective(labelled, label_map, words, frame, length, head, batch)
@@ -127,7 +128,7 @@ def finetune(
         if freeze == "base":
             model.base.requires_grad_(False)
 
-        def finish(model: Model) -> dict[str, Any]:
+        def finish(model: Model, scores: Scores | None) -> dict[str, Any]:
             return {
                 name: score(model, goals[name], machine, task) for name in ("valid", "test") if name in goals
             }
@@ -200,6 +201,8 @@ def _read_sets(
     if test is not None:
         sets["test"] = read(test)
     for name, labelled in sets.items():
+        if labelled.skipped.counts:
+            console.tell(f"{name}: {labelled.skipped.summary()}")
         for warning in label_warnings(labelled):
             console.tell(f"{name}: {warning.message}")
     return sets

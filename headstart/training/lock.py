@@ -1,5 +1,6 @@
 """One process a run: a lock that dies with its holder."""
 
+import contextlib
 import datetime
 import fcntl
 import json
@@ -26,13 +27,14 @@ class RunLock:
             ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"locked by {self._holder()}", where=str(self.path.parent), fix=_FIX) from None
-        self._file.seek(0)
-        self._file.truncate()
+        except OSError as error:
+            with self._file:
+                what = f"locked by {self._holder()}" if isinstance(error, BlockingIOError) else _NO_LOCKS
+            raise UserError(what, where=str(self.path.parent), fix=_FIX) from error
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        json.dump({"pid": os.getpid(), "since": now}, self._file)
-        self._file.flush()
+        with contextlib.suppress(OSError):  # a disk too full for this line is refused with numbers later
+            os.ftruncate(self._file.fileno(), 0)
+            os.write(self._file.fileno(), json.dumps({"pid": os.getpid(), "since": now}).encode())
         return self
 
     def __exit__(
@@ -49,4 +51,5 @@ class RunLock:
             return "another process"
 
 
+_NO_LOCKS = "the file system has no locks"
 _FIX = "wait for it, stop it, or give another --out"

@@ -46,7 +46,8 @@ class MetricsFile:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def read(self) -> list[dict[str, Any]]:
-        """All records."""
+        """All records; a last line that a power cut left half-written is not one."""
         if not self.path.exists():
             return []
-        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]

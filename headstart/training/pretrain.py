@@ -1,6 +1,7 @@
 """Pretraining: from files of text to a run."""
 
 import dataclasses
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from headstart.text.store_building import build_store
 from headstart.text.tokenizer import Tokenizer
 from headstart.text.tokenizer_training import train as train_tokenizer
 from headstart.training.budget import Budget
+from headstart.training.evaluate import Scores
 from headstart.training.execute import Console, execute
 from headstart.training.loading import LoadedRun, load
 from headstart.training.lock import RunLock
@@ -106,8 +108,11 @@ def pretrain(
             console.tell(f"started from {begun.path}\n{audit}")
         text_bytes = stores[1].header.text_bytes
 
-        def finish(model: Model) -> dict[str, Any]:
-            return {"valid_text_bytes": text_bytes}
+        def finish(model: Model, scores: Scores | None) -> dict[str, Any]:
+            if scores is None or objective != "causal" or not text_bytes:
+                return {}
+            nats = scores.values["loss"] * scores.count
+            return {"valid": {**scores.values, "bits_per_byte": nats / math.log(2) / text_bytes}}
 
         return execute(
             run, settings, words, model, goals[0], goals[1], machine, console,
@@ -167,7 +172,9 @@ def _tokenizer(
         for note in training.notes:
             console.tell(note)
         words = training.tokenizer
-    needed: Sequence[Any] = ("begin", "end") if objective == "causal" else ("cls", "sep", "mask", "pad")
+    needed: Sequence[Any] = (
+        ("begin", "end", "pad") if objective == "causal" else ("cls", "sep", "mask", "pad")
+    )
     for role in needed:
         words, note = words.with_role(role)
         if note:

@@ -1,0 +1,109 @@
+"""`headstart generate`: a causal run goes on with a text."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headstart.cli.evaluate import note
+from headstart.cli.options import Common, CommonFlags, Switch
+from headstart.cli.running import machine_of
+from headstart.errors import visible
+
+if TYPE_CHECKING:
+    from headstart.training.generating import Continuation
+
+AT_THE_END = "stopped: the learned positions end here"
+
+
+def generate(
+    run: Path,
+    prompt: str = "",
+    *,
+    temperature: float = 0.8,
+    top_k: int | None = None,
+    top_p: float = 0.95,
+    greedy: Switch = False,
+    max_tokens: int = 200,
+    count: int = 1,
+    common: CommonFlags = Common(),
+) -> None:
+    """Go on with a text, token by token, until the run ends it.
+
+    The text appears as it is written. The same seed gives the same text. A prompt and what is written share the
+    context: with learned positions writing stops where they end, and of a prompt that leaves too little room the
+    oldest tokens are dropped, which is told; other positions go on beyond the trained length.
+
+    For example:
+
+        headstart generate runs/base "Bonjour les"
+
+        headstart generate runs/base "Il était une fois" --temperature 1.1 --top-k 40 --count 5 --seed 3
+
+        headstart generate runs/base "La fin de ce roman" --greedy --max-tokens 40 --json
+
+    Parameters
+    ----------
+    run
+        A causal run's directory.
+    prompt
+        How the text begins (default: from nothing); - for standard input.
+    temperature
+        Flatter above 1, sharper below; 0 takes the likeliest token, always.
+    top_k
+        Only the k likeliest tokens can come.
+    top_p
+        Only the likeliest tokens that reach this probability together can come (1: all).
+    greedy
+        The likeliest token, always.
+    max_tokens
+        Most tokens to write.
+    count
+        How many texts.
+    """
+    from headstart.decoding.search import Sampling
+    from headstart.training.generating import generate as write
+    from headstart.training.generating import writing
+    from headstart.training.using import open_run
+
+    sampling = Sampling(
+        temperature=0.0 if greedy else temperature, top_k=top_k, top_p=top_p, seed=common.seed
+    )
+    machine = machine_of(common)
+    machine.prepare()
+    loaded = open_run(run, "generate", machine)
+    prompt = _prompt(prompt)
+    if count == 1 and not common.json:
+        stop = None
+        pieces = writing(loaded, prompt, machine, max_tokens=max_tokens, sampling=sampling, tell=note)
+        print(visible(prompt), end="", flush=True)
+        for written in pieces:
+            print(visible(written.text), end="", flush=True)
+            stop = written.stop
+        print()
+        if stop == "context":
+            note(AT_THE_END)
+        return
+    found = write(loaded, prompt, machine, max_tokens=max_tokens, count=count, sampling=sampling, tell=note)
+    _print(prompt, found, common)
+
+
+def _prompt(given: str) -> str:
+    """The prompt, or standard input without its last line break."""
+    if given not in ("-", "/dev/stdin"):
+        return given
+    from headstart.text.files import STRICT_UTF8, text_blocks
+
+    return "".join(text_blocks(given, STRICT_UTF8)).removesuffix("\n")
+
+
+def _print(prompt: str, found: "list[Continuation]", common: Common) -> None:
+    if common.json:
+        texts = [{"text": one.text, "tokens": one.token_count, "stop": one.stop} for one in found]
+        print(json.dumps({"prompt": prompt, "continuations": texts}))
+        return
+    for number, one in enumerate(found, 1):
+        print(f"[{number}]", file=sys.stderr, flush=True)
+        print(visible(prompt + one.text), flush=True)
+    if any(one.stop == "context" for one in found):
+        note(AT_THE_END)
