@@ -18,7 +18,6 @@ from headstart.text.labelled import LabelledSet, Task, read_labelled
 from headstart.text.labels import LabelMap, label_warnings
 from headstart.text.splits import label_subset, split_by_hash
 from headstart.text.tokenizer import Tokenizer
-from headstart.text.tokenizer_training import train as train_tokenizer
 from headstart.training.batches import to_device
 from headstart.training.budget import Budget
 from headstart.training.evaluate import Scores
@@ -30,11 +29,11 @@ from headstart.training.machine import Machine, choose
 from headstart.training.optimizer import OptimizerConfig
 from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory
 from headstart.training.scores import SCORES
+from headstart.training.tokenizing import DEFAULT_VOCAB, FRAME_ROLES, tokenizer_for
 
 VALID_SHARE = 0.1
 DEFAULT_EPOCHS = 10.0
 DEFAULT_BATCH = 16
-DEFAULT_VOCAB = 8_000
 # Weights that know something already want to be moved less.
 SCRATCH_RATE, START_RATE = 1e-3, 3e-4
 
@@ -90,8 +89,13 @@ def finetune(
         if label_map is not None:
             for labelled in sets.values():  # what could never be predicted is known before training
                 label_map.refuse_unseen(labelled)
-        words = _tokenizer(run, tokenizer, vocab, begun, sets["train"], console)
-        config, frame_name = _model_config(preset_name, overrides or {}, words, begun, sets["train"])
+        shape = _shape(preset_name, overrides or {}, begun, sets["train"])
+        frame_name = begun.config.frame if begun else ("causal" if shape.direction == "causal" else "masked")
+        words = tokenizer_for(
+            run, tokenizer, vocab, begun, lambda: iter(sets["train"].whole_texts), FRAME_ROLES[frame_name],
+            console.tell,
+        )  # fmt: skip
+        config = dataclasses.replace(shape, vocab=words.size, tokenizer=words.fingerprint)
         frame = (causal_frame if frame_name == "causal" else masked_frame)(words)
         length = min(length or config.context, config.context)
         head = HeadConfig(kind=task, classes=len(label_map) if label_map else 1, pooling=pooling)
@@ -124,7 +128,8 @@ def finetune(
         )
         model = build(config, head, seed=loop.seed)
         if begun is not None:
-            console.tell(f"started from {begun.path}\n{transfer(_tensors(begun), begun.config.model, model)}")
+            audit = transfer(dict(begun.model.named_parameters()), begun.config.model, model)
+            console.tell(f"started from {begun.path}\n{audit}")
         if freeze == "base":
             model.base.requires_grad_(False)
 
@@ -219,50 +224,13 @@ def _rows(labelled: LabelledSet, rows: list[int]) -> LabelledSet:
     )
 
 
-def _tokenizer(
-    run: RunDirectory,
-    given: str | Path | Tokenizer | None,
-    vocab: int,
-    begun: LoadedRun | None,
-    train: LabelledSet,
-    console: Console,
-) -> Tokenizer:
-    if begun is not None:
-        if given is not None:
-            raise UserError(
-                "--tokenizer with --start", fix="a start brings its own tokenizer: leave --tokenizer out"
-            )
-        return begun.tokenizer
-    if isinstance(given, Tokenizer):
-        return given
-    if given is not None:
-        return Tokenizer.load(given)
-    if run.tokenizer_file.exists() and run.config_file.exists():
-        return Tokenizer.load(run.tokenizer_file)
-    console.tell(f"training a tokenizer of {vocab:,} tokens on the training texts")
-    training = train_tokenizer(lambda: iter(train.whole_texts), vocab=vocab)
-    for note in training.notes:
-        console.tell(note)
-    return training.tokenizer
-
-
-def _model_config(
-    preset_name: str,
-    overrides: dict[str, Any],
-    tokenizer: Tokenizer,
-    begun: LoadedRun | None,
-    train: LabelledSet,
-) -> tuple[ModelConfig, Literal["causal", "masked"]]:
-    """The start's base and frame; from scratch the preset's, framed by its direction. Pairs get segments."""
+def _shape(
+    preset_name: str, overrides: dict[str, Any], begun: LoadedRun | None, train: LabelledSet
+) -> ModelConfig:
+    """The start's base, or the preset's; a base from scratch that reads pairs of texts has segments."""
     given = {key: value for key, value in overrides.items() if value is not None}
     if begun is not None:
-        return dataclasses.replace(begun.config.model, **given), begun.config.frame
-    own = {"vocab": tokenizer.size, "tokenizer": tokenizer.fingerprint}
-    config = preset(preset_name, **{**given, **own})
-    if train.texts_b is not None and not config.segments:
-        config = dataclasses.replace(config, segments=2)
-    return config, "causal" if config.direction == "causal" else "masked"
-
-
-def _tensors(begun: LoadedRun) -> dict[str, torch.Tensor]:
-    return dict(begun.model.named_parameters())
+        return dataclasses.replace(begun.config.model, **given)
+    config = preset(preset_name, **given)
+    needs_segments = train.texts_b is not None and not config.segments
+    return dataclasses.replace(config, segments=2) if needs_segments else config

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from headstart.errors import UserError
 from headstart.model.model import Model, build, transfer
 from headstart.model.presets import ModelConfig, preset
 from headstart.objectives.causal import Causal
@@ -22,7 +21,6 @@ from headstart.text.sentence_pairs import SentencePairs
 from headstart.text.store import TokenStore
 from headstart.text.store_building import build_store
 from headstart.text.tokenizer import Tokenizer
-from headstart.text.tokenizer_training import train as train_tokenizer
 from headstart.training.budget import Budget
 from headstart.training.evaluate import Scores
 from headstart.training.execute import Console, execute
@@ -32,10 +30,10 @@ from headstart.training.loop import LoopConfig
 from headstart.training.machine import Machine, choose
 from headstart.training.optimizer import OptimizerConfig
 from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory
+from headstart.training.tokenizing import DEFAULT_VOCAB, FRAME_ROLES, tokenizer_for
 
 PretrainObjective = Literal["causal", "masked", "masked-nsp"]
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 4_096, 65_536
-DEFAULT_VOCAB = 8_000
 
 
 def pretrain(
@@ -75,7 +73,11 @@ def pretrain(
             corpus=[str(path) for path in corpus], valid=str(valid or ""), documents=documents,
             text_column=text_column, encoding=encoding, errors=errors, skip_bad_rows=skip_bad_rows,
         )  # fmt: skip
-        words = _tokenizer(run, data, tokenizer, vocab, begun, objective, console)
+        frame: Literal["causal", "masked"] = "causal" if objective == "causal" else "masked"
+        roles = (*FRAME_ROLES[frame], *(() if objective == "causal" else ("mask",)))
+        words = tokenizer_for(
+            run, tokenizer, vocab, begun, lambda: (piece.text for piece in _pieces(data)), roles, console.tell
+        )
         stores = _stores(data, words, objective, console)
         config = _model_config(preset_name, overrides or {}, words, begun, objective)
         length = min(length or config.context, config.context)
@@ -89,7 +91,7 @@ def pretrain(
         settings = RunConfig(
             objective=objective,
             start=begun.digest if begun else "scratch",
-            frame="causal" if objective == "causal" else "masked",
+            frame=frame,
             length=length,
             batch=max(1, size),
             minutes=budget.minutes or 0.0,
@@ -142,46 +144,6 @@ def cache_directory() -> Path:
     if given := os.environ.get("HEADSTART_CACHE"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headstart"
-
-
-def _tokenizer(
-    run: RunDirectory,
-    data: DataConfig,
-    given: str | Path | Tokenizer | None,
-    vocab: int,
-    begun: LoadedRun | None,
-    objective: PretrainObjective,
-    console: Console,
-) -> Tokenizer:
-    """The start's, the given one, the one that the run has already, or a new one trained on the corpus."""
-    if begun is not None:
-        if given is not None:
-            raise UserError(
-                "--tokenizer with --start", fix="a start brings its own tokenizer: leave --tokenizer out"
-            )
-        words = begun.tokenizer
-    elif isinstance(given, Tokenizer):
-        words = given
-    elif given is not None:
-        words = Tokenizer.load(given)
-    elif run.tokenizer_file.exists() and run.config_file.exists():
-        words = Tokenizer.load(run.tokenizer_file)
-    else:
-        console.tell(f"training a tokenizer of {vocab:,} tokens on the corpus")
-        training = train_tokenizer(lambda: (piece.text for piece in _pieces(data)), vocab=vocab)
-        for note in training.notes:
-            console.tell(note)
-        words = training.tokenizer
-    needed: Sequence[Any] = (
-        ("begin", "end", "pad") if objective == "causal" else ("cls", "sep", "mask", "pad")
-    )
-    for role in needed:
-        words, note = words.with_role(role)
-        if note:
-            if begun is not None:
-                raise UserError(f"the start's tokenizer has no {role} token", fix="choose another objective")
-            console.tell(note)
-    return words
 
 
 def _pieces(data: DataConfig) -> Any:

@@ -56,33 +56,6 @@ def test_flags_win_over_variables_and_variables_over_the_file(tmp_path, monkeypa
     assert (both["width"], both["depth"], both["ffn"]) == (16, 2, 8)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("widht = 3", "did you mean 'width'?"),
-        ("norm-palce = 3", "did you mean 'norm-place'?"),
-        ("width = 3\nwidth = 4", "not valid TOML"),
-        ("width = 99999999999999999999", "width is an integer over 64 bits"),
-        ('width = "many"', "width"),
-        ("width = [1, 2]", "width"),
-        ("width = ", "not valid TOML"),
-        ("width = 200\n[nested]\nwidth = 3", "unknown key 'nested'"),
-    ],
-)
-def test_a_bad_settings_file_exits_2_and_names_it(tmp_path, capsys, text, message):
-    path = tmp_path / "settings.toml"
-    path.write_text(text)
-    assert run([*PLAN, "--config", str(path)]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert "settings.toml" in error
-
-
-def test_a_missing_settings_file_exits_2(capsys):
-    assert run([*PLAN, "--config", "nowhere.toml"]) == 2
-    assert "nowhere.toml" in capsys.readouterr().err
-
-
 def test_output_is_plain_when_piped_and_a_closed_pipe_is_quiet():
     command = f"{sys.executable} -m headstart {' '.join(PLAN)}"
     done = subprocess.run(command.split(), capture_output=True, text=True)
