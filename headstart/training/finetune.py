@@ -77,11 +77,13 @@ def finetune(
         raise UserError(
             "--freeze base without --start", fix="only a base that has learned something can be frozen"
         )
+    if freeze == "base" and loop.unfreeze_every:
+        raise UserError("--freeze base and --unfreeze-every at once", fix="give one of them")
     run = RunDirectory(out)
     with RunLock(run.path):
         begun = load(start) if start is not None else None
         data = DataConfig(
-            train=str(train), valid=str(valid or ""), labels=labels or 0, text_column=text_column,
+            train=str(train), valid=str(valid or ""), test=str(test or ""), labels=labels or 0, text_column=text_column,
             label_column=label_column, encoding=encoding, errors=errors, skip_bad_rows=skip_bad_rows,
         )  # fmt: skip
         sets = _read_sets(data, task, test, loop.seed, console)

@@ -31,7 +31,8 @@ class Machine:
         torch.set_num_threads(self.threads)
         if self.device.type == "cuda":
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+        # The same flag as use_deterministic_algorithms(True), which imports the compiler: a second and a half.
+        torch.set_deterministic_debug_mode("error")
         # Filling memory before it is written guards against bugs, not against chance, and costs time at every step.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from headstart.errors import UserError
 from headstart.model.model import Model, build, transfer
 from headstart.model.presets import ModelConfig, preset
 from headstart.objectives.causal import Causal
@@ -66,6 +67,8 @@ def pretrain(
     machine, console, budget = machine or choose(), console or Console(), budget or Budget()
     loop, optimizer = loop or LoopConfig(schedule="cosine", warmup=0.05), optimizer or OptimizerConfig()
     corruption = corruption or Corruption()
+    if loop.unfreeze_every:
+        raise UserError("--unfreeze-every in pretraining", fix="leave it out: it is for fine-tuning a base")
     run = RunDirectory(out)
     with RunLock(run.path):  # before anything is read: a place that cannot be written is known at once
         begun = load(start) if start is not None else None

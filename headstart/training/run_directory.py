@@ -26,6 +26,7 @@ class DataConfig:
     corpus: list[str] = field(default_factory=list)
     train: str = ""
     valid: str = ""
+    test: str = ""
     labels: int = 0
     """Labelled rows to use (0: all)."""
 

@@ -41,7 +41,8 @@ def test_debug_shows_the_traceback():
 
 def test_exit_codes_are_those_of_the_contract():
     codes = {RunFailed: 1, UserError: 2, IntegrityError: 3, TryAgain: 75}
-    assert {cls: cls.exit_code for cls in HeadstartError.__subclasses__()} == codes
+    kin = [cls for cls in HeadstartError.__subclasses__() if cls.__module__ == HeadstartError.__module__]
+    assert {cls: cls.exit_code for cls in kin} == codes
 
 
 def test_flags_win_over_variables_and_variables_over_the_file(tmp_path, monkeypatch, capsys):
