@@ -66,8 +66,9 @@ def main() -> None:
             preset_name="gpt2", overrides={"dropout": 0.0, "attention_dropout": 0.0, **SHAPE, **size["model"]},
             budget=Budget(steps=steps), length=context, batch_tokens=size["batch"] * context,
             optimizer=OptimizerConfig(
-                optimizer=options.optimizer, learning_rate=1e-3, betas=(0.9, 0.99), weight_decay=0.1
+                optimizer=options.optimizer, betas=(0.9, 0.99), weight_decay=0.1
             ),
+            learning_rate=1e-3,
             loop=LoopConfig(
                 seed=options.seed, schedule="cosine", warmup=min(1.0, 100 / steps),
                 evaluate_every=max(1, steps // 10), patience=99,

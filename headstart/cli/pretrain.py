@@ -63,7 +63,7 @@ def pretrain(
     length
         Tokens of a block (default: the context).
     batch_tokens
-        Tokens in a step (default: 4,096 on a CPU, 65,536 on a GPU).
+        Tokens in a step (default: 1,024 on a CPU, 65,536 on a GPU).
     mask_share
         Share of the tokens that are hidden.
     whole_words
@@ -88,7 +88,7 @@ def pretrain(
 
     machine = machine_of(common)
     optimizer = OptimizerConfig(
-        optimizer=training.optimizer, learning_rate=training.learning_rate or 1e-3,
+        optimizer=training.optimizer,
         matrix_rate=training.matrix_rate, weight_decay=training.weight_decay, layer_decay=training.layer_decay,
     )  # fmt: skip
     overridden = dataclasses.asdict(overrides)
@@ -101,6 +101,7 @@ def pretrain(
             budget=Budget(steps=training.steps, epochs=training.epochs, minutes=training.minutes),
             length=length, batch_tokens=batch_tokens, documents=documents, text_column=text_column,
             encoding=encoding, errors=errors, skip_bad_rows=skip_bad_rows, optimizer=optimizer,
+            learning_rate=training.learning_rate,
             loop=training.loop(common.seed, "cosine", 0.05),
             corruption=Corruption(share=mask_share, whole_words=whole_words), machine=machine,
             override_resume=training.override_resume, console=console,

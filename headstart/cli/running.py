@@ -32,7 +32,7 @@ class TrainingOptions:
     """Minutes on this machine, instead of steps: some steps are timed first, and then it is a number of steps."""
 
     learning_rate: float | None = None
-    """Peak learning rate."""
+    """Peak learning rate (default: by the width in pretraining, by the start in fine-tuning)."""
 
     optimizer: Literal["adamw", "muon"] = "adamw"
     """AdamW, or Muon for the blocks' matrices and AdamW for the rest."""

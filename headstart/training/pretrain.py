@@ -34,7 +34,15 @@ from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory
 from headstart.training.tokenizing import DEFAULT_VOCAB, FRAME_ROLES, tokenizer_for
 
 PretrainObjective = Literal["causal", "masked", "masked-nsp"]
-CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 4_096, 65_536
+CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 1_024, 65_536
+
+
+def default_rate(config: ModelConfig) -> float:
+    """A peak rate by width: 3e-3 at 128, 8e-4 at 768; a third of it where norms come after the residual sum.
+
+    At a third of it, the base of the embedded corpus learned its grammar but not its sentiment (docs/findings.md).
+    """
+    return 3e-3 * (128 / config.width) ** 0.75 / (3 if config.norm_place == "post" else 1)
 
 
 def pretrain(
@@ -57,6 +65,7 @@ def pretrain(
     errors: str = "strict",
     skip_bad_rows: bool = False,
     optimizer: OptimizerConfig | None = None,
+    learning_rate: float | None = None,
     loop: LoopConfig | None = None,
     corruption: Corruption | None = None,
     machine: Machine | None = None,
@@ -83,6 +92,7 @@ def pretrain(
         )
         stores = _stores(data, words, objective, console)
         config = _model_config(preset_name, overrides or {}, words, begun, objective)
+        rate = learning_rate or default_rate(config)
         length = min(length or config.context, config.context)
         size = (
             batch_tokens or (CPU_BATCH_TOKENS if machine.device.type == "cpu" else GPU_BATCH_TOKENS)
@@ -103,7 +113,7 @@ def pretrain(
             ),
             model=config,
             head=goals[0].head,
-            optimizer=optimizer,
+            optimizer=dataclasses.replace(optimizer, learning_rate=rate),
             loop=loop,
             corruption=corruption,
         )
