@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=float, default=6)
     parser.add_argument("--batch-tokens", type=int, default=1024)
+    parser.add_argument("--learning-rate", type=float, help="of the pretraining (default: by the width)")
     parser.add_argument("--threads", type=int)
     options = parser.parse_args()
     machine = choose(precision="fp32", threads=options.threads)
@@ -52,7 +53,7 @@ def main() -> None:
         words = train_tokenizer(lambda: (piece.text for piece in pieces(corpus)), vocab=2000).tokenizer
         base = pretrain(
             corpus, out=place / "base", tokenizer=words, length=128, batch_tokens=options.batch_tokens,
-            budget=Budget(epochs=options.epochs),
+            budget=Budget(epochs=options.epochs), learning_rate=options.learning_rate,
             machine=machine, console=console,
         )  # fmt: skip
         pretrained = time.monotonic() - started

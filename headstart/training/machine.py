@@ -76,7 +76,6 @@ def _precision(asked: Precision, device: str) -> tuple[Literal["fp32", "bf16"], 
         return "fp32", "fp32: this GPU has no fast bf16"
     if cpu_has_fast_bf16():
         return "bf16", "bf16: this CPU has instructions for it"
-    # Measured 16 times slower than fp32 without such instructions.
     return "fp32", "fp32: this CPU has no instructions for bf16, which would be many times slower"
 
 
