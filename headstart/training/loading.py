@@ -42,13 +42,7 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> LoadedRun:
     run = RunDirectory(path)
     config = run.read_config()
     tokenizer = Tokenizer.load(run.tokenizer_file)
-    if tokenizer.fingerprint != config.model.tokenizer or tokenizer.size != config.model.vocab:
-        raise IntegrityError(
-            f"tokenizer.json ({tokenizer.size:,} tokens, {tokenizer.fingerprint[:12]}…) is not the one that the "
-            f"run was trained with ({config.model.vocab:,} tokens, {config.model.tokenizer[:12]}…)",
-            where=str(path),
-            fix="bring the run's own tokenizer.json back",
-        )
+    run.check_tokenizer(tokenizer)
     weights, step, finished = _weights(run)
     model = Model(config.model, config.head)
     checkpoint.copy_into(dict(model.named_parameters()), weights, str(path))
