@@ -27,14 +27,14 @@ SHAPE = {"positions": "learned", "bias": False, "output_bias": False}
 SIZES = {
     "cpu": {
         "model": {"depth": 4, "width": 128, "heads": 4, "ffn": 512, "context": 64},
-        "batch": 12, "steps": 2000, "anchor": 1.88,
+        "batch": 12, "steps": 2000, "learning_rate": 3e-3, "anchor": 1.88,
     },
     "gpu": {
         "model": {
             "depth": 6, "width": 384, "heads": 6, "ffn": 1536, "context": 256,
             "dropout": 0.2, "attention_dropout": 0.2,
         },
-        "batch": 64, "steps": 5000, "anchor": 1.4697,
+        "batch": 64, "steps": 5000, "learning_rate": 1e-3, "anchor": 1.4697,
     },
 }  # fmt: skip
 
@@ -47,11 +47,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--optimizer", choices=["adamw", "muon"], default="adamw")
+    parser.add_argument("--learning-rate", type=float, help="of AdamW (default: that of the size)")
+    parser.add_argument("--average", choices=["none", "ema", "tail"], default="none")
+    parser.add_argument("--average-decay", type=float, default=0.998)
+    parser.add_argument("--positions", choices=["learned", "rotary"], default="learned")
+    parser.add_argument("--dropout", type=float, help="instead of the size's own")
     options = parser.parse_args()
     if "HEADSTART_DATA" not in os.environ:
         sys.exit("skipped: HEADSTART_DATA is not set")
     data = Path(os.environ["HEADSTART_DATA"]) / "tinyshakespeare"
     size = SIZES[options.size]
+    shape = {"dropout": 0.0, "attention_dropout": 0.0, **size["model"]}
+    if options.dropout is not None:
+        shape |= {"dropout": options.dropout, "attention_dropout": options.dropout}
     steps, context = options.steps or size["steps"], size["model"]["context"]
     corpus = [data / "train.txt.gz"]
     words = train_tokenizer(
@@ -63,15 +71,16 @@ def main() -> None:
         os.environ["HEADSTART_CACHE"] = place
         result = pretrain(
             corpus, valid=data / "valid.txt.gz", out=Path(place) / "run", documents="file", tokenizer=words,
-            preset_name="gpt2", overrides={"dropout": 0.0, "attention_dropout": 0.0, **SHAPE, **size["model"]},
+            preset_name="gpt2", overrides={**SHAPE, "positions": options.positions, **shape},
             budget=Budget(steps=steps), length=context, batch_tokens=size["batch"] * context,
             optimizer=OptimizerConfig(
                 optimizer=options.optimizer, betas=(0.9, 0.99), weight_decay=0.1
             ),
-            learning_rate=1e-3,
+            learning_rate=options.learning_rate or size["learning_rate"],
             loop=LoopConfig(
                 seed=options.seed, schedule="cosine", warmup=min(1.0, 100 / steps),
-                evaluate_every=max(1, steps // 10), patience=99,
+                evaluate_every=max(1, steps // 20), patience=99,
+                average=options.average, average_decay=options.average_decay,
             ),
             machine=machine, console=Console(tell=lambda line: print(line, file=sys.stderr)),
         )  # fmt: skip

@@ -16,7 +16,11 @@ _PUBLIC = {
     "load": "headstart.training.loading",
     "preset": "headstart.model.presets",
     "pretrain": "headstart.training.pretrain",
+    "study": "headstart.study.study",
     "swap": "headstart.model.model",
+    "train_translator": "headstart.training.translation",
+    "translate": "headstart.training.translating",
+    "write_report": "headstart.report.page",
 }
 
 

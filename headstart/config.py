@@ -78,17 +78,27 @@ def build(cls: type[T], data: Mapping[str, Any], where: str) -> T:
 
 
 def to_toml(data: Mapping[str, Any]) -> str:
-    """Plain data as TOML, read back by `read_toml`: values first, then a table for each mapping; None is left out."""
-    lines = [f"{key} = {_toml_value(value)}" for key, value in data.items() if _is_plain(value)]
+    """Plain data as TOML, read back by `read_toml`: values first, then tables; None is left out."""
+    lines = _toml_lines(data)
     for key, value in data.items():
         if isinstance(value, Mapping):
-            lines += ["", f"[{key}]"]
-            lines += [f"{name} = {_toml_value(inner)}" for name, inner in value.items() if _is_plain(inner)]
+            lines += ["", f"[{key}]", *_toml_lines(value)]
+        elif _is_tables(value):
+            for table in value:
+                lines += ["", f"[[{key}]]", *_toml_lines(table)]
     return "\n".join(lines) + "\n"
 
 
+def _toml_lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {_toml_value(value)}" for name, value in table.items() if _is_plain(value)]
+
+
 def _is_plain(value: Any) -> bool:
-    return value is not None and not isinstance(value, Mapping)
+    return value is not None and not isinstance(value, Mapping) and not _is_tables(value)
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
 
 
 def _toml_value(value: Any) -> str:

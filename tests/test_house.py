@@ -46,7 +46,8 @@ def test_imports_point_down():
 
 def test_inner_packages_are_empty():
     for path in PACKAGE.glob("*/__init__.py"):
-        assert path.read_text() == "", path
+        # The study is a call and a package at once: headstart.study(...), headstart.study.design.
+        assert path.parent.name == "study" or path.read_text() == "", path
 
 
 def test_top_package_imports_nothing_of_its_own():

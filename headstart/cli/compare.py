@@ -1,5 +1,6 @@
 """`headstart compare`: two runs on the same data, with a paired interval."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,8 +9,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from headstart.cli.evaluate import AS_THE_RUN, ReadingFlags, note, working
-from headstart.cli.options import Common, CommonFlags
+from headstart.cli.evaluate import note, working
+from headstart.cli.options import Common, CommonFlags, ReadingFlags, ReadingOptions
 from headstart.cli.running import machine_of
 from headstart.errors import visible
 
@@ -26,7 +27,7 @@ def compare(
     *,
     data: str,
     length: int | None = None,
-    reading: ReadingFlags = AS_THE_RUN,
+    reading: ReadingFlags = ReadingOptions(),
     common: CommonFlags = Common(),
 ) -> None:
     """Two runs on the same data: the scores of each, and the difference with its 95 % interval.
@@ -59,9 +60,8 @@ def compare(
     machine.prepare()
     one, other = (open_run(path, "compare", machine) for path in (first, second))
     with working(f"comparing on {data}"):
-        found = compared(
-            one, other, data, machine, length=length, reading=reading.over(one.config.data), tell=note
-        )
+        how = dataclasses.replace(one.config.data, **reading.given())
+        found = compared(one, other, data, machine, length=length, reading=how, tell=note)
     if common.json:
         print(json.dumps(as_json((str(first), str(second)), found)))
     else:

@@ -13,7 +13,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 from rich.text import Text
 
-from headstart.cli.options import Common, CommonFlags, Switch
+from headstart.cli.options import Common, CommonFlags, ReadingFlags, ReadingOptions
 from headstart.errors import visible
 
 Files = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)]
@@ -29,12 +29,7 @@ def data_check(
     valid: str | None = None,
     test: str | None = None,
     task: Literal["classification", "multilabel", "regression", "translation"] = "classification",
-    text_column: str = "text",
-    label_column: str = "label",
-    documents: Literal["auto", "line", "blank", "file"] = "auto",
-    encoding: str = "utf-8",
-    errors: Literal["strict", "replace", "ignore"] = "strict",
-    skip_bad_rows: Switch = False,
+    reading: ReadingFlags = ReadingOptions(),
     common: CommonFlags = Common(),
 ) -> None:
     """Look for bad rows, label trouble and leaks, before anything is trained.
@@ -64,21 +59,8 @@ def data_check(
         Labelled rows to measure on.
     task
         What the labels are; translation reads pairs.
-    text_column
-        The column of the text: a name, or a number from 1 in a table without header.
-    label_column
-        The column of the label: a name, or a number from 1.
-    documents
-        What a document of a .txt corpus is; auto: parted by blank lines where there are any, else a line.
-    encoding
-        How the files are encoded.
-    errors
-        What to do with bytes that are not text.
-    skip_bad_rows
-        Count rows that cannot be used instead of stopping at the first.
     """
     from headstart.text.check import check_data
-    from headstart.text.files import Reading
 
     given = {"train": train, "valid": valid, "test": test}
     with _progress(corpus) as on_bytes:
@@ -86,12 +68,8 @@ def data_check(
             {name: path for name, path in given.items() if path is not None},
             corpus,
             task=task,
-            documents=documents,
-            text_column=text_column,
-            label_column=label_column,
-            reading=Reading(encoding, errors),
-            skip_bad_rows=skip_bad_rows,
             on_bytes=on_bytes,
+            **reading.given(),
         )
     if common.json:
         print(json.dumps(report.as_json(), indent=2))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headstart.cli.evaluate import note, working
-from headstart.cli.options import Common, CommonFlags
+from headstart.cli.options import Common, CommonFlags, TextReading, TextReadingFlags
 from headstart.cli.predict import tell_cut, tell_standard_input
 from headstart.cli.running import machine_of
 from headstart.errors import UserError
@@ -22,9 +22,7 @@ def embed(
     *,
     pool: Literal["first", "mean", "last", "tokens"] = "mean",
     out: Path | None = None,
-    text_column: str | None = None,
-    encoding: str = "utf-8",
-    errors: Literal["strict", "replace", "ignore"] = "strict",
+    reading: TextReadingFlags = TextReading(),
     common: CommonFlags = Common(),
 ) -> None:
     """What the base of a run makes of each text: vectors that depend on the words around a word.
@@ -48,12 +46,6 @@ def embed(
         One vector for each text: of its first token, its last, or the mean; or one for each token.
     out
         A .safetensors file for the vectors, as one tensor "vectors" (texts, width), instead of JSON lines.
-    text_column
-        The column of the text (default: as the run's own data).
-    encoding
-        How the file is encoded.
-    errors
-        What to do with bytes that are not text.
     """
     from headstart.text.files import Reading
     from headstart.training.predicting import embed as embeddings
@@ -66,9 +58,8 @@ def embed(
     machine.prepare()
     loaded = open_run(run, "embed", machine)
     tell_standard_input(file)
-    texts = texts_in_file(
-        file, text_column=text_column or loaded.config.data.text_column, reading=Reading(encoding, errors)
-    )
+    column = reading.text_column or loaded.config.data.text_column
+    texts = texts_in_file(file, text_column=column, reading=Reading(reading.encoding, reading.errors))
     kept, cut_count = list[Any](), 0
     with working(f"reading {file}", is_printing=True):
         for found in embeddings(loaded, texts, machine, pool):

@@ -1,55 +1,20 @@
-"""`headstart evaluate`: the scores of a run on other data; and the flags of all verbs that read data for a run."""
+"""`headstart evaluate`: the scores of a run on other data."""
 
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
-from cyclopts import Group, Parameter
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from headstart.cli.options import Common, CommonFlags, Switch
+from headstart.cli.options import Common, CommonFlags, ReadingFlags, ReadingOptions
 from headstart.cli.running import machine_of
 from headstart.errors import visible
-
-if TYPE_CHECKING:
-    from headstart.training.run_directory import DataConfig
-
-
-@dataclasses.dataclass(frozen=True)
-class ReadingOptions:
-    """How a file is read; columns and documents that are not given are those of the run's own data."""
-
-    text_column: str | None = None
-    """The column of the text: a name, or a number from 1 in a table without header."""
-
-    label_column: str | None = None
-    """The column of the label."""
-
-    documents: Literal["auto", "line", "blank", "file"] | None = None
-    """What a document of a .txt corpus is."""
-
-    encoding: str = "utf-8"
-    """How the file is encoded."""
-
-    errors: Literal["strict", "replace", "ignore"] = "strict"
-    """What to do with bytes that are not text."""
-
-    skip_bad_rows: Switch = False
-    """Count rows that cannot be used instead of stopping at the first."""
-
-    def over(self, data: "DataConfig") -> "DataConfig":
-        """The run's own way of reading, with what was given in its place."""
-        given = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
-        return dataclasses.replace(data, **given)
-
-
-ReadingFlags = Annotated[ReadingOptions, Parameter(name="*", group=Group("Reading", sort_key=60))]
-AS_THE_RUN = ReadingOptions()
 
 
 def note(line: str) -> None:
@@ -68,18 +33,36 @@ def working(on_what: str, *, is_printing: bool = False) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def advancing(on_what: str) -> Iterator[Callable[[float], None]]:
+    """A bar on standard error that a share of the work is told to; silent where that is no terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(visible(on_what), total=None)
+        yield lambda share: bar.update(task, total=1.0, completed=share)
+
+
 def evaluate(
     run: Path,
     *,
     data: str,
     length: int | None = None,
-    reading: ReadingFlags = AS_THE_RUN,
+    beam: int = 5,
+    length_penalty: float = 1.0,
+    reading: ReadingFlags = ReadingOptions(),
     common: CommonFlags = Common(),
 ) -> None:
     """The scores of a run on data that it has not seen.
 
     A causal run gives loss, perplexity and bits per byte; a masked one the loss and accuracy at hidden tokens, and
-    of pairs where it has learned them; a fine-tuned one the measures of its task. Shares are fractions.
+    of pairs where it has learned them; a fine-tuned one the measures of its task; a translation run the loss, and
+    BLEU and chrF by sacreBLEU, from 0 to 100, with their signatures. Shares are fractions.
 
     For example:
 
@@ -89,30 +72,48 @@ def evaluate(
 
         headstart evaluate runs/base --data novel.txt --documents file --length 1024
 
+        headstart evaluate runs/english-french --data test.tsv --beam 5
+
     Parameters
     ----------
     run
         A run's directory.
     data
-        A corpus for a language model, labelled rows for a fine-tuned run; - for standard input.
+        A corpus for a language model, labelled rows for a fine-tuned run, pairs for a translation run; - for standard
+        input.
     length
         Tokens to read at once (default: as trained). A causal run then gives the loss by position too; beyond the
         trained length that shows how far its positions carry.
+    beam
+        Ways that the search for a translation keeps open; 1 is greedy.
+    length_penalty
+        How a translation's length counts: 0 favours short ones, 1 ranks by the mean over the tokens.
     """
     from headstart.training.using import evaluate_run, open_run
 
     machine = machine_of(common)
     machine.prepare()
     loaded = open_run(run, "evaluate", machine)
-    with working(f"evaluating {run} on {data}"):
+    with advancing(f"evaluating {run} on {data}") as on_share:
+        how = dataclasses.replace(loaded.config.data, **reading.given())
         found = evaluate_run(
-            loaded, data, machine, length=length, reading=reading.over(loaded.config.data), tell=note
+            loaded,
+            data,
+            machine,
+            length=length,
+            beams=beam,
+            length_penalty=length_penalty,
+            reading=how,
+            tell=note,
+            on_share=on_share,
         )
     if common.json:
         print(json.dumps({"run": str(run), "objective": loaded.config.objective, **found.as_json()}))
         return
     is_text = loaded.config.objective in ("causal", "masked", "masked-nsp")
     print_metrics({**found.metrics, "predicted tokens" if is_text else "rows": found.count})
+    for name, signature in found.details.get("signatures", {}).items():
+        print(f"{name:<20}{signature}")
     if "buckets" in found.details:
         _print_positions(found.details)
 

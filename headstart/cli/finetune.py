@@ -1,12 +1,21 @@
-"""`headstart finetune`: a base under a head for labelled texts."""
+"""`headstart finetune`: a base under a head for labelled texts, or an encoder-decoder for pairs."""
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from headstart.cli.options import Common, CommonFlags, ModelFlags, ModelOverrides, PresetName, Switch
+from headstart.cli.options import (
+    Common,
+    CommonFlags,
+    LabelledReading,
+    LabelledReadingFlags,
+    ModelFlags,
+    ModelOverrides,
+    PresetName,
+)
 from headstart.cli.pretrain import default_out, print_result
 from headstart.cli.running import TrainingFlags, TrainingOptions, machine_of, run_console
+from headstart.cli.translation_flags import AS_USUAL, TranslationFlags, defaults, train_translator
 
 
 def finetune(
@@ -14,26 +23,25 @@ def finetune(
     train: str,
     valid: str | None = None,
     test: str | None = None,
-    task: Literal["classification", "multilabel", "regression"] = "classification",
+    task: Literal["classification", "multilabel", "regression", "translation"] = "classification",
     start: str = "scratch",
     labels: int | None = None,
-    preset: PresetName = "tiny",
+    preset: PresetName | None = None,
     tokenizer: Path | None = None,
     pooling: Literal["last", "mean", "first"] | None = None,
     freeze: Literal["nothing", "base"] = "nothing",
     length: int | None = None,
     batch: int = 16,
-    text_column: str = "text",
-    label_column: str = "label",
-    encoding: str = "utf-8",
-    errors: Literal["strict", "replace", "ignore"] = "strict",
-    skip_bad_rows: Switch = False,
     out: Path | None = None,
+    reading: LabelledReadingFlags = LabelledReading(),
     training: TrainingFlags = TrainingOptions(),
+    translation: TranslationFlags = AS_USUAL,
     overrides: ModelFlags = ModelOverrides(),
     common: CommonFlags = Common(),
 ) -> None:
-    """Train a head, and the base under it, on labelled texts. The same command again goes on where it was.
+    """Train a head, and the base under it, on labelled texts; or a translator on pairs.
+
+    The same command again goes on where it was. A translator is scored by sacreBLEU on valid and test.
 
     For example:
 
@@ -43,22 +51,25 @@ def finetune(
 
         headstart finetune --train stars.csv --task regression --text-column review --label-column stars
 
+        headstart finetune --task translation --train train.tsv --valid valid.tsv --test test.tsv --out runs/fr
+
     Parameters
     ----------
     train
-        Labelled rows: .jsonl, .csv, .tsv, .parquet, or lines with a .label file beside them.
+        Labelled rows: .jsonl, .csv, .tsv, .parquet, or lines with a .label file beside them. For translation pairs:
+        a .tsv of two columns without header or quoting, or .jsonl with source and target.
     valid
         Labelled rows to choose by (default: a tenth of train, by the hash of the text).
     test
         Labelled rows to score at the end.
     task
-        What the labels are.
+        What the labels are, or translation.
     start
         scratch, or a run to take the base and the tokenizer from.
     labels
-        How many labelled rows to use: a nested, stratified subset (default: all).
+        How many labelled rows, or pairs, to use: a nested, stratified subset (default: all).
     preset
-        The shape of the base, from scratch.
+        The shape of the base, from scratch (default: tiny; transformer-tiny for translation).
     tokenizer
         A tokenizer's directory, from scratch (default: one is trained on the texts and kept in the run).
     pooling
@@ -68,20 +79,11 @@ def finetune(
     length
         Tokens of the longest text; a longer one is cut (default: the context).
     batch
-        Texts in a step.
-    text_column
-        The column of the text.
-    label_column
-        The column of the label.
-    encoding
-        How the files are encoded.
-    errors
-        What to do with bytes that are not text.
-    skip_bad_rows
-        Count rows that cannot be used instead of stopping at the first.
+        Texts in a step (for translation: --batch-tokens).
     out
         The run's directory (default: runs/finetune- and a hash of the settings).
     """
+    from headstart.text.durable import unsafe_file_system
     from headstart.training.budget import Budget
     from headstart.training.finetune import finetune as run
     from headstart.training.optimizer import OptimizerConfig
@@ -93,18 +95,33 @@ def finetune(
     )  # fmt: skip
     overridden = dataclasses.asdict(overrides)
     vocab = overridden.pop("vocab") or 8_000  # of a tokenizer that is trained now
+    schedule, warmup, usual_preset = defaults(task)
+    preset = preset or usual_preset
     out = out or default_out(
         "finetune", train, start, task, labels, preset, training, overridden, common.seed
     )
-    with run_console(machine) as console:
-        result = run(
-            train, out=out, task=task, valid=valid, test=test, labels=labels,
-            start=None if start == "scratch" else start, preset_name=preset, overrides=overridden,
-            tokenizer=tokenizer, vocab=vocab, pooling=pooling, freeze=freeze,
-            budget=Budget(steps=training.steps, epochs=training.epochs, minutes=training.minutes),
-            length=length, batch=batch, text_column=text_column, label_column=label_column,
-            encoding=encoding, errors=errors, skip_bad_rows=skip_bad_rows, optimizer=optimizer,
-            learning_rate=training.learning_rate, loop=training.loop(common.seed, "linear", 0.1),
-            machine=machine, override_resume=training.override_resume, console=console,
-        )  # fmt: skip
+    with run_console(machine) as console, unsafe_file_system(training.unsafe_fs, console.tell):
+        shared: dict[str, Any] = {
+            "train": train, "out": out, "valid": valid, "test": test,
+            "start": None if start == "scratch" else start, "preset_name": preset, "overrides": overridden,
+            "tokenizer": tokenizer, "vocab": vocab, "length": length, "optimizer": optimizer,
+            "budget": Budget(steps=training.steps, epochs=training.epochs, minutes=training.minutes),
+            "learning_rate": training.learning_rate, "loop": training.loop(common.seed, schedule, warmup),
+            "machine": machine, "override_resume": training.override_resume, "console": console,
+        }  # fmt: skip
+        if task == "translation":
+            result = train_translator(translation, reading.given(), pooling, freeze, pairs=labels, **shared)
+        else:
+            result = run(
+                **shared,
+                task=task,
+                labels=labels,
+                pooling=pooling,
+                freeze=freeze,
+                batch=batch,
+                **reading.given(),
+            )
     print_result(out, result, common)
+    if not common.json:
+        for name, signature in result.get("signatures", {}).items():
+            print(f"{name:<6} {signature}")

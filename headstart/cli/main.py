@@ -16,6 +16,8 @@ from headstart.errors import HeadstartError, UserError, visible
 
 # Each verb and its function. A verb's module is imported when it is called, or asked for its help.
 VERBS = {
+    "study": "headstart.cli.study:study",
+    "report": "headstart.cli.report:report",
     "plan": "headstart.cli.plan:plan",
     "pretrain": "headstart.cli.pretrain:pretrain",
     "finetune": "headstart.cli.finetune:finetune",
@@ -23,6 +25,7 @@ VERBS = {
     "predict": "headstart.cli.predict:predict",
     "embed": "headstart.cli.embed:embed",
     "generate": "headstart.cli.generate:generate",
+    "translate": "headstart.cli.translate:translate",
     "runs": "headstart.cli.runs:runs",
     "compare": "headstart.cli.compare:compare",
     "tokenizer": "headstart.cli.tokenizer:tokenizer",

@@ -18,12 +18,17 @@ from headstart.model.presets import PRESETS, ModelConfig, preset
 Switch = Annotated[bool, Parameter(negative="", show_default=False)]
 
 
-def _split_numbers(_: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
-    return tuple(int(part) for token in tokens for part in token.value.split(","))
+def _split(kind: type[int] | type[float] | type[str]) -> Parameter:
+    def converter(_: Any, tokens: Sequence[Token]) -> tuple[Any, ...]:
+        return tuple(kind(part.strip()) for token in tokens for part in token.value.split(","))
+
+    return Parameter(converter=converter, n_tokens=1, negative="")
 
 
-# Whole numbers with commas between them: 50,200,1600.
-Numbers = Annotated[tuple[int, ...], Parameter(converter=_split_numbers, n_tokens=1)]
+# Lists are written with commas: 50,200,1600 or causal,masked or 1e-4,3e-4.
+Numbers = Annotated[tuple[int, ...], _split(int)]
+Rates = Annotated[tuple[float, ...], _split(float)]
+Words = Annotated[tuple[str, ...], _split(str)]
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,64 @@ class Common:
 
 
 CommonFlags = Annotated[Common, Parameter(name="*", group=Group("Common", sort_key=90))]
+
+
+# ---- how files are read -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextReading:
+    """How texts are read, one answer for each."""
+
+    text_column: str | None = None
+    """The column of the text: a name, or a number from 1 without a header (default: text, or as the run has it)."""
+
+    encoding: str = "utf-8"
+    """How the files are encoded."""
+
+    errors: Literal["strict", "replace", "ignore"] = "strict"
+    """What to do with bytes that are not text."""
+
+    def given(self) -> dict[str, Any]:
+        """What is not left to whoever reads."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class _RowReading(TextReading):
+    skip_bad_rows: Switch = False
+    """Count rows that cannot be used instead of stopping at the first."""
+
+
+@dataclass(frozen=True)
+class CorpusReading(_RowReading):
+    """How unlabelled text is read."""
+
+    documents: Literal["auto", "line", "blank", "file"] | None = None
+    """What a document of a .txt is (default: auto, parted by blank lines or else a line, or as the run has it)."""
+
+
+@dataclass(frozen=True)
+class LabelledReading(_RowReading):
+    """How labelled rows are read."""
+
+    label_column: str | None = None
+    """The column of the label: a name, or a number from 1 (default: label, or as the run has it)."""
+
+
+@dataclass(frozen=True)
+class ReadingOptions(CorpusReading, LabelledReading):
+    """How data is read that may be either."""
+
+
+_READING = Parameter(name="*", group=Group("Reading", sort_key=60))
+TextReadingFlags = Annotated[TextReading, _READING]
+CorpusReadingFlags = Annotated[CorpusReading, _READING]
+LabelledReadingFlags = Annotated[LabelledReading, _READING]
+ReadingFlags = Annotated[ReadingOptions, _READING]
+
+
+# ---- the model's fields -------------------------------------------------------------------------------------
 
 
 def _sentences(cls: type) -> dict[str, str]:

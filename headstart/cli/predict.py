@@ -3,10 +3,9 @@
 import json
 import sys
 from pathlib import Path
-from typing import Literal
 
 from headstart.cli.evaluate import note, working
-from headstart.cli.options import Common, CommonFlags
+from headstart.cli.options import Common, CommonFlags, TextReading, TextReadingFlags
 from headstart.cli.running import machine_of
 
 
@@ -14,9 +13,7 @@ def predict(
     run: Path,
     file: str = "-",
     *,
-    text_column: str | None = None,
-    encoding: str = "utf-8",
-    errors: Literal["strict", "replace", "ignore"] = "strict",
+    reading: TextReadingFlags = TextReading(),
     common: CommonFlags = Common(),
 ) -> None:
     """A JSON line for each text, in their order: its label and the probabilities of all.
@@ -38,12 +35,6 @@ def predict(
         A fine-tuned run's directory.
     file
         A text a line, or .jsonl, .csv, .tsv or .parquet with a column of texts (text_a and text_b for pairs).
-    text_column
-        The column of the text (default: as the run's own data).
-    encoding
-        How the file is encoded.
-    errors
-        What to do with bytes that are not text.
     """
     from headstart.text.files import Reading
     from headstart.training.predicting import predict as predictions
@@ -54,9 +45,8 @@ def predict(
     machine.prepare()
     loaded = open_run(run, "predict", machine)
     tell_standard_input(file)
-    texts = texts_in_file(
-        file, text_column=text_column or loaded.config.data.text_column, reading=Reading(encoding, errors)
-    )
+    column = reading.text_column or loaded.config.data.text_column
+    texts = texts_in_file(file, text_column=column, reading=Reading(reading.encoding, reading.errors))
     cut_count = 0
     with working(f"reading {file}", is_printing=True):
         for prediction in predictions(loaded, texts, machine):

@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from headstart.cli.options import Common, CommonFlags, ModelFlags, ModelOverrides, PresetName, Switch
+from headstart.cli.options import (
+    Common,
+    CommonFlags,
+    CorpusReading,
+    CorpusReadingFlags,
+    ModelFlags,
+    ModelOverrides,
+    PresetName,
+    Switch,
+)
 from headstart.cli.running import TrainingFlags, TrainingOptions, machine_of, run_console
 
 Files = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)]
@@ -26,12 +35,8 @@ def pretrain(
     batch_tokens: int | None = None,
     mask_share: float = 0.15,
     whole_words: Switch = False,
-    documents: Literal["auto", "line", "blank", "file"] = "auto",
-    text_column: str = "text",
-    encoding: str = "utf-8",
-    errors: Literal["strict", "replace", "ignore"] = "strict",
-    skip_bad_rows: Switch = False,
     out: Path | None = None,
+    reading: CorpusReadingFlags = CorpusReading(),
     training: TrainingFlags = TrainingOptions(),
     overrides: ModelFlags = ModelOverrides(),
     common: CommonFlags = Common(),
@@ -44,12 +49,15 @@ def pretrain(
 
         headstart pretrain --corpus a.txt.gz b.txt.gz --preset lab --epochs 3 --out runs/lab
 
+        headstart pretrain --corpus trade.txt=4 novels.txt --epochs 2 --out runs/mixed
+
         headstart pretrain --corpus trade.txt --start runs/base --objective masked --steps 2000 --out runs/second
 
     Parameters
     ----------
     corpus
-        Unlabelled text: .txt, .jsonl, .csv, .tsv or .parquet, also .gz.
+        Unlabelled text: .txt, .jsonl, .csv, .tsv or .parquet, also .gz. FILE=2 lets each block of that file (or pair
+        of sentences) come twice an epoch, FILE=0.5 half of its blocks, and in the next epoch the other half.
     valid
         Text to measure by (default: a tenth of the documents, by the hash of their text).
     objective
@@ -68,20 +76,11 @@ def pretrain(
         Share of the tokens that are hidden.
     whole_words
         Hide whole words.
-    documents
-        What a document of a .txt corpus is.
-    text_column
-        The column of the text.
-    encoding
-        How the files are encoded.
-    errors
-        What to do with bytes that are not text.
-    skip_bad_rows
-        Count rows that cannot be used instead of stopping at the first.
     out
         The run's directory (default: runs/pretrain- and a hash of the settings).
     """
     from headstart.objectives.masked import Corruption
+    from headstart.text.durable import unsafe_file_system
     from headstart.training.budget import Budget
     from headstart.training.optimizer import OptimizerConfig
     from headstart.training.pretrain import pretrain as run
@@ -94,17 +93,15 @@ def pretrain(
     overridden = dataclasses.asdict(overrides)
     vocab = overridden.pop("vocab") or 8_000  # of a tokenizer that is trained now
     out = out or default_out("pretrain", corpus, objective, preset, start, training, overridden, common.seed)
-    with run_console(machine) as console:
+    with run_console(machine) as console, unsafe_file_system(training.unsafe_fs, console.tell):
         result = run(
             corpus, out=out, objective=objective, valid=valid, preset_name=preset, overrides=overridden,
             tokenizer=tokenizer, vocab=vocab, start=start,
             budget=Budget(steps=training.steps, epochs=training.epochs, minutes=training.minutes),
-            length=length, batch_tokens=batch_tokens, documents=documents, text_column=text_column,
-            encoding=encoding, errors=errors, skip_bad_rows=skip_bad_rows, optimizer=optimizer,
-            learning_rate=training.learning_rate,
+            length=length, batch_tokens=batch_tokens, optimizer=optimizer, learning_rate=training.learning_rate,
             loop=training.loop(common.seed, "cosine", 0.05),
             corruption=Corruption(share=mask_share, whole_words=whole_words), machine=machine,
-            override_resume=training.override_resume, console=console,
+            override_resume=training.override_resume, console=console, **reading.given(),
         )  # fmt: skip
     print_result(out, result, common)
 

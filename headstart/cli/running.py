@@ -67,6 +67,9 @@ class TrainingOptions:
     patience: int = 0
     """Evaluations without a better one after which to stop, and go back to the best."""
 
+    choose_by: str = "loss"
+    """The measure on valid that patience goes by: loss, or another that the objective has, such as macro_f1."""
+
     average: Literal["none", "ema", "tail"] = "none"
     """Weights to end with: the last, a moving average, or the mean over the last fifth of the steps."""
 
@@ -81,6 +84,9 @@ class TrainingOptions:
 
     keep: int = 2
     """Checkpoints that stay."""
+
+    unsafe_fs: Switch = False
+    """Write even where the file system cannot flush or rename; what is killed while it saves may leave half a file."""
 
     override_resume: Switch = False
     """Go on although the settings differ from those that the run was started with."""

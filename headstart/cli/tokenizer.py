@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 from rich.text import Text
 
-from headstart.cli.options import Common, CommonFlags, Switch
+from headstart.cli.options import Common, CommonFlags, CorpusReading, CorpusReadingFlags
 from headstart.errors import UserError, visible
 from headstart.text.files import is_stdin
 
@@ -28,11 +28,7 @@ def tokenizer(
     kind: Literal["bpe", "unigram", "wordpiece", "char"] = "bpe",
     out: Path | None = None,
     existing: Annotated[Path | None, Parameter(name="--tokenizer")] = None,
-    documents: Literal["auto", "line", "blank", "file"] = "auto",
-    text_column: str = "text",
-    encoding: str = "utf-8",
-    errors: Literal["strict", "replace", "ignore"] = "strict",
-    skip_bad_rows: Switch = False,
+    reading: CorpusReadingFlags = CorpusReading(),
     common: CommonFlags = Common(),
 ) -> None:
     """Train a tokenizer on your text, or look at one that you have, and print its doctor's page.
@@ -62,16 +58,6 @@ def tokenizer(
         The directory to write tokenizer.json into.
     existing
         Do not train: examine this tokenizer.json, or SentencePiece .model with its dict.txt.
-    documents
-        What a document of a .txt file is; auto: parted by blank lines where there are any, else a line.
-    text_column
-        The column of the text: a name, or a number from 1 in a table without header.
-    encoding
-        How the files are encoded.
-    errors
-        What to do with bytes that are not text.
-    skip_bad_rows
-        Count rows that cannot be used instead of stopping at the first.
     """
     if common.threads:  # before the library starts its threads
         os.environ["RAYON_NUM_THREADS"] = str(common.threads)
@@ -84,15 +70,12 @@ def tokenizer(
     _refuse_odd(files)
     if existing is not None and out is not None:
         raise UserError("--tokenizer examines, --out keeps what was trained", fix="give one of the two")
-    bad_rows = BadRows(skip_bad_rows)
+    bad_rows = BadRows(reading.skip_bad_rows)
     with _progress(files) as bar:
 
         def texts() -> Iterator[str]:
             bad_rows.counts.clear()  # the files are read several times
-            source = pieces(
-                files, documents=documents, text_column=text_column, encoding=encoding, errors=errors,
-                bad_rows=bad_rows, on_bytes=bar.advance,
-            )  # fmt: skip
+            source = pieces(files, bad_rows=bad_rows, on_bytes=bar.advance, **reading.given())
             return (piece.text for piece in source)
 
         facts: dict[str, Any] = {"files": list(files)}

@@ -6,6 +6,8 @@ from torch import Tensor, nn
 from headstart.errors import UserError
 from headstart.model.presets import ModelConfig
 
+LONGEST_TABLE = 1 << 16  # beyond it sinusoids are computed when they are needed
+
 
 def sinusoids(positions: Tensor, width: int, dtype: torch.dtype | None = None) -> Tensor:
     """The encoding of 2017: sines in the even columns, cosines in the odd ones, (…, width); any width."""
@@ -30,7 +32,8 @@ class Sinusoidal(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.width, self.made_in = config.width, torch.get_default_dtype()
-        self.register_buffer("table", sinusoids(torch.arange(config.context), config.width), persistent=False)
+        length = min(config.context, LONGEST_TABLE)
+        self.register_buffer("table", sinusoids(torch.arange(length), config.width), persistent=False)
 
     def forward(self, x: Tensor, positions: Tensor, longest: int) -> Tensor:
         if longest > len(self.table):  # computed as the table was, so that the two never differ by rounding

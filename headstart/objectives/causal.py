@@ -8,6 +8,7 @@ from headstart.model.heads import IGNORED
 from headstart.model.model import Model
 from headstart.model.presets import HeadConfig
 from headstart.objectives.objective import Batch, Loss, Tensors
+from headstart.text.mixture import MixedBlocks
 from headstart.text.packing import PackedBlocks
 
 
@@ -16,7 +17,7 @@ class Causal:
 
     head = HeadConfig(kind="lm")
 
-    def __init__(self, blocks: PackedBlocks, batch: int) -> None:
+    def __init__(self, blocks: PackedBlocks | MixedBlocks, batch: int) -> None:
         """`batch` is the number of blocks in a step."""
         self.blocks, self.batch = blocks, batch
 
@@ -31,7 +32,7 @@ class Causal:
         # What follows the end of a document is another document: nothing there to predict.
         targets = np.where(tokens == self.blocks.frame.last, IGNORED, targets)
         batch = {"tokens": tokens, "targets": targets}
-        return batch if self.blocks.store.document_count == 1 else {**batch, "documents": documents}
+        return batch if self.blocks.is_one_document else {**batch, "documents": documents}
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
         hidden = model.base(batch["tokens"], documents=batch.get("documents"))
@@ -40,6 +41,7 @@ class Causal:
         return Loss(loss_sum, count, {})
 
     def evaluation(self) -> Iterator[Batch]:
+        assert isinstance(self.blocks, PackedBlocks), "what is drawn by weight is not measured by"
         for tokens, documents, present in stream_in_order(self.blocks, self.batch):
             targets = np.where(present[:, 1:], tokens[:, 1:], IGNORED)
             yield self._collated(tokens[:, :-1], targets, documents[:, :-1])

@@ -13,6 +13,7 @@ from headstart.model.presets import HeadConfig
 from headstart.objectives.causal import stream_in_order
 from headstart.objectives.objective import Batch, Loss, Tensors
 from headstart.randomness import stream
+from headstart.text.mixture import MixedBlocks
 from headstart.text.packing import PackedBlocks
 from headstart.text.tokenizer import Tokenizer
 
@@ -101,7 +102,7 @@ class Masked:
 
     head = HeadConfig(kind="masked")
 
-    def __init__(self, blocks: PackedBlocks, batch: int, corruptor: Corruptor) -> None:
+    def __init__(self, blocks: PackedBlocks | MixedBlocks, batch: int, corruptor: Corruptor) -> None:
         """`batch` is the number of blocks in a step."""
         self.blocks, self.batch, self.corruptor = blocks, batch, corruptor
 
@@ -115,7 +116,7 @@ class Masked:
     def _collated(self, tokens: np.ndarray, documents: np.ndarray, draws: np.random.Generator) -> Batch:
         seen, targets = self.corruptor(tokens, draws)
         batch = {"tokens": seen, "targets": targets}
-        return batch if self.blocks.store.document_count == 1 else {**batch, "documents": documents}
+        return batch if self.blocks.is_one_document else {**batch, "documents": documents}
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
         return masked_loss(
@@ -123,6 +124,7 @@ class Masked:
         )
 
     def evaluation(self) -> Iterator[Batch]:
+        assert isinstance(self.blocks, PackedBlocks), "what is drawn by weight is not measured by"
         for number, (tokens, documents, present) in enumerate(stream_in_order(self.blocks, self.batch)):
             draws = stream(0, "mask for evaluation", number)
             batch = self._collated(tokens[:, :-1], documents[:, :-1], draws)

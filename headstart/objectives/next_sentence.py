@@ -11,6 +11,7 @@ from headstart.objectives.masked import Corruptor, masked_loss
 from headstart.objectives.objective import Batch, Loss, Tensors
 from headstart.randomness import stream
 from headstart.text.frames import pad
+from headstart.text.mixture import MixedPairs
 from headstart.text.sentence_pairs import SentencePair, SentencePairs
 
 FOLLOWS, DOES_NOT = 0, 1
@@ -21,7 +22,9 @@ class MaskedNextSentence:
 
     head = HeadConfig(kind="masked-nsp")
 
-    def __init__(self, pairs: SentencePairs, batch: int, corruptor: Corruptor, pad_id: int) -> None:
+    def __init__(
+        self, pairs: SentencePairs | MixedPairs, batch: int, corruptor: Corruptor, pad_id: int
+    ) -> None:
         """`batch` is the number of pairs in a step."""
         self.pairs, self.batch, self.corruptor, self.pad_id = pairs, batch, corruptor, pad_id
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from headstart.model.presets import HeadConfig, ModelConfig, check_head
@@ -124,11 +124,27 @@ def _head(config: ModelConfig, head: HeadConfig) -> Iterator[PlannedTensor]:
         yield from _linear("head.classifier", "C", "d", bias=True)
 
 
+def shape(tensor: PlannedTensor, values: dict[str, int]) -> tuple[int, ...]:
+    """A tensor's dimensions in numbers."""
+    return tuple(factor * (values[letter] if letter else 1) for factor, letter in _parsed(tensor.dimensions))
+
+
 def count(tensor: PlannedTensor, values: dict[str, int]) -> int:
     """How many numbers a tensor holds."""
-    return math.prod(
-        factor * (values[letter] if letter else 1) for factor, letter in _parsed(tensor.dimensions)
-    )
+    return math.prod(shape(tensor, values))
+
+
+def total(config: ModelConfig, head: HeadConfig) -> int:
+    """How many numbers a model holds; blocks are alike, so that any depth is counted at once."""
+
+    def counted(depth: int, decoder_depth: int) -> int:
+        shallow = replace(config, depth=depth, decoder_depth=decoder_depth)
+        return sum(count(tensor, symbols(shallow, head)) for tensor in tensors(shallow, head))
+
+    has_decoder = min(1, config.decoder_depth)
+    one = counted(1, has_decoder)
+    found = one + (config.depth - 1) * (counted(2, has_decoder) - one)
+    return found + (config.decoder_depth - 1) * (counted(1, 2) - one) if has_decoder else found
 
 
 def _parsed(dimensions: tuple[str, ...]) -> list[tuple[int, str]]:

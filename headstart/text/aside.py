@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headstart.errors import TryAgain, UserError
+from headstart.text.durable import flush, flush_directory, rename
 
 _ASIDE = ".tmp-"
 
@@ -29,9 +30,9 @@ def written_aside(path: Path) -> Iterator[BinaryIO]:
         with file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
-            os.replace(aside, path)
-        _sync_directory(path.parent)
+            flush(path, file.fileno())
+            rename(aside, path)
+        flush_directory(path.parent)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
@@ -54,14 +55,6 @@ def _locked_aside(path: Path) -> tuple[BinaryIO, Path]:
         if aside.exists():  # else a cleaner came between the two calls
             return file, aside
         file.close()
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def remove_stale(directory: Path, suffix: str) -> None:

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 from headstart.errors import UserError
 from headstart.text.documents import Documents, pieces
-from headstart.text.files import STRICT_UTF8, Reading
-from headstart.text.labelled import LabelledSet, PairedSet, read_labelled, read_pairs
+from headstart.text.files import Reading
+from headstart.text.labelled import LabelledSet, read_labelled
 from headstart.text.labels import LabelMap, LabelWarning, class_counts, label_warnings
 from headstart.text.leaks import Finding, Leaks, find_leaks
+from headstart.text.pairs import PairedSet, read_pairs
 from headstart.text.rows import BadRows
 
 Task = Literal["classification", "multilabel", "regression", "translation"]
@@ -81,13 +82,15 @@ def check_data(
     documents: Documents = "auto",
     text_column: str = "text",
     label_column: str = "label",
-    reading: Reading = STRICT_UTF8,
+    encoding: str = "utf-8",
+    errors: str = "strict",
     skip_bad_rows: bool = False,
     on_bytes: Callable[[int], None] | None = None,
 ) -> DataReport:
     """Read `paths` (by the names train, valid, test, in this order) and the corpus, and look for trouble."""
     if not paths and not corpus:
         raise UserError("nothing to check", fix="give --train F, --valid F, --test F or --corpus F…")
+    reading = Reading(encoding, errors)
     sets: dict[str, LabelledSet | PairedSet] = {}
     for name, path in paths.items():
         if task == "translation":
@@ -103,9 +106,8 @@ def check_data(
         corpus,
         documents=documents,
         text_column=text_column,
-        encoding=reading.encoding,
-        errors=reading.errors,
-        max_ratio=reading.max_ratio,
+        encoding=encoding,
+        errors=errors,
         bad_rows=bad,
         on_bytes=on_bytes,
     )

@@ -51,6 +51,14 @@ _MAGIC = {
     b"BZh91AY&SY": ("a bzip2 archive", _ARCHIVE),
     b"\x28\xb5\x2f\xfd": ("a zstd archive", _ARCHIVE),
 }
+# What weights are often kept in elsewhere, and is not read: most of it can run code when it is loaded.
+_FOREIGN = {
+    **{bytes([0x80, version]): "a pickle, which can run code" for version in range(2, 6)},
+    b"PK\x03\x04": "a zip archive, as torch.save writes them around a pickle, which can run code",
+    b"\x93NUMPY": "a NumPy array, which may hold a pickle, which can run code",
+    b"\x89HDF\r\n": "an HDF5 file",
+    b"\x1f\x8b": "gzip data",
+}
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,16 @@ def form_of(path: str | Path) -> Form:
     if ending in _REFUSED:
         raise UserError(f"a {ending} file is not text", where=str(path), fix=_REFUSED[ending])
     return FORMS.get(ending, "text")
+
+
+def foreign_form(path: str | Path) -> str:
+    """What a file is, by its first bytes and in words, where it is of a kind that is never loaded; else nothing."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(8)
+    except OSError:
+        return ""
+    return next((words for magic, words in _FOREIGN.items() if head.startswith(magic)), "")
 
 
 def text_blocks(path: str | Path, reading: Reading) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Labelled and paired sets: small enough to hold.
+"""Labelled sets: small enough to hold.
 
 A label is kept as text, so that `1` in a `.jsonl` and `1` in a `.csv` are the same class; nothing is trimmed.
 `multilabel` takes a list of labels from each row (`.jsonl`, `.parquet`); `regression` takes finite numbers.
@@ -8,15 +8,15 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from headstart.errors import UserError
-from headstart.text.files import STRICT_UTF8, Reading, form_of
+from headstart.text.files import STRICT_UTF8, Reading
 from headstart.text.rows import BadRows, Columns, Row, shown, texts_in
-from headstart.text.tables import rows, tsv_cells
+from headstart.text.tables import rows
 
 Task = Literal["classification", "multilabel", "regression"]
 Label = str | tuple[str, ...] | float
@@ -41,6 +41,17 @@ class LabelledSet:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def subset(self, rows: Iterable[int]) -> "LabelledSet":
+        """The set of these rows, in this order."""
+        chosen, seconds = list(rows), self.texts_b
+        return replace(
+            self,
+            texts=[self.texts[row] for row in chosen],
+            labels=[self.labels[row] for row in chosen],
+            places=[self.places[row] for row in chosen],
+            texts_b=None if seconds is None else [seconds[row] for row in chosen],
+        )
+
     @cached_property
     def whole_texts(self) -> list[str]:
         """One text a row: the text, or both of them joined by a line break."""
@@ -52,34 +63,11 @@ class LabelledSet:
     def fingerprint(self) -> str:
         """The sha256 of the content: the same rows have the same one, whatever the form of their file."""
         seconds = self.texts_b if self.texts_b is not None else [""] * len(self)
-        return _fingerprint(zip(self.texts, seconds, self.labels, strict=True))
+        return content_fingerprint(zip(self.texts, seconds, self.labels, strict=True))
 
 
-@dataclass(frozen=True)
-class PairedSet:
-    """Source texts with their target texts, in the order of the file."""
-
-    path: str
-    sources: list[str] = field(repr=False)
-    targets: list[str] = field(repr=False)
-    places: list[str] = field(repr=False)
-    skipped: BadRows = field(default_factory=BadRows, compare=False)
-
-    def __len__(self) -> int:
-        return len(self.sources)
-
-    @cached_property
-    def whole_texts(self) -> list[str]:
-        """One text a row: source and target joined by a line break."""
-        return [f"{source}\n{target}" for source, target in zip(self.sources, self.targets, strict=True)]
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """The sha256 of the content: the same rows have the same one, whatever the form of their file."""
-        return _fingerprint(zip(self.sources, self.targets, strict=True))
-
-
-def _fingerprint(records: Iterable[tuple[object, ...]]) -> str:
+def content_fingerprint(records: Iterable[tuple[object, ...]]) -> str:
+    """The sha256 over rows of plain values."""
     content = hashlib.sha256()
     for record in records:
         content.update(json.dumps(record).encode() + b"\n")
@@ -115,45 +103,13 @@ def read_labelled(
         texts.append(texts_of_row)
         labels.append(label)
         places.append(row.where)
-    _refuse_empty(len(texts), path, bad)
+    refuse_empty(len(texts), path, bad)
     seconds = [second for _, second in texts] if len(texts[0]) == 2 else None
     return LabelledSet(str(path), task, [row[0] for row in texts], labels, places, seconds, bad)
 
 
-def read_pairs(path: str | Path, *, reading: Reading = STRICT_UTF8, skip_bad_rows: bool = False) -> PairedSet:
-    """The pairs of a file: a `.tsv` of two columns without header or quoting, or `text_a` and `text_b`.
-
-    `-` is such a `.tsv` from standard input.
-    """
-    path = "-.tsv" if str(path) in ("-", "/dev/stdin") else path
-    bad = BadRows(skip_bad_rows)
-    pairs, places = list[list[str]](), list[str]()
-    for row in (
-        _tsv_pairs(path, reading, bad) if form_of(path) == "tsv" else rows(path, Columns(), reading, bad)
-    ):
-        texts = texts_in(row, bad)
-        if len(texts) == 2:
-            pairs.append(texts)
-            places.append(row.where)
-        elif texts:
-            bad.refuse(
-                "missing column", "one text where a pair is needed", row.where, "give text_a and text_b"
-            )
-    _refuse_empty(len(pairs), path, bad)
-    return PairedSet(str(path), [source for source, _ in pairs], [target for _, target in pairs], places, bad)
-
-
-def _tsv_pairs(path: str | Path, reading: Reading, bad: BadRows) -> Iterable[Row]:
-    for line, cells in tsv_cells(path, reading, bad, quoting=False):
-        where = f"{path}:{line}"
-        if len(cells) == 2:
-            yield Row(where, {"text": cells[0], "text_b": cells[1]}, {"text": "1", "text_b": "2"})
-        else:
-            what = f"{len(cells)} columns where a pair has 2"
-            bad.refuse("ragged row", what, where, "source, one tab, target; no tab inside a text")
-
-
-def _refuse_empty(row_count: int, path: str | Path, bad: BadRows) -> None:
+def refuse_empty(row_count: int, path: str | Path, bad: BadRows) -> None:
+    """Refuse a file of which no row can be used."""
     if not row_count:
         raise UserError(
             f"holds no usable row. {bad.summary()}".strip(), where=str(path), fix="give a file with rows"

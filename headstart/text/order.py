@@ -60,6 +60,42 @@ def examples_at(count: int, seed: int, purpose: str, step: int, batch: int) -> n
     return numbers
 
 
+def mixed_count(counts: Sequence[int], weights: Sequence[float]) -> int:
+    """How many examples make an epoch of several sources that weigh differently."""
+    return int(_shares(counts, weights).sum())
+
+
+def mixed_at(
+    counts: Sequence[int], weights: Sequence[float], seed: int, purpose: str, step: int, batch: int
+) -> np.ndarray:
+    """What a step's batch is made of: source, pass over it, and number of the example, (batch, 3).
+
+    Each source has an endless order of its own, pass after pass, and every epoch takes the next weight × count of
+    it. So with weight 2 each example comes twice an epoch, and with 1/2 once in two epochs.
+    """
+    shares = _shares(counts, weights)
+    ends = np.cumsum(shares)
+    epochs, _ = places_at(step, batch, int(ends[-1]))
+    slots = examples_at(int(ends[-1]), seed, purpose, step, batch)
+    sources = np.searchsorted(ends, slots, "right")
+    found = np.empty((batch, 3), np.int64)
+    for source in np.unique(sources).tolist():
+        here = sources == source
+        taken = epochs[here] * shares[source] + slots[here] - (ends[source] - shares[source])
+        turns, places = np.divmod(taken, counts[source])
+        numbers = np.empty_like(places)
+        for turn in np.unique(turns).tolist():
+            now = turns == turn
+            numbers[now] = shuffled(places[now], counts[source], seed, f"{purpose} of source {source}", turn)
+        found[here] = np.stack([np.full_like(turns, source), turns, numbers], axis=1)
+    return found
+
+
+def _shares(counts: Sequence[int], weights: Sequence[float]) -> np.ndarray:
+    """How many examples of each source an epoch has: one at least."""
+    return np.maximum(1, np.round(np.multiply(counts, weights))).astype(np.int64)
+
+
 def for_rank(batch: Batch, rank: int, world: int) -> Batch:
     """A rank's share of the global batch; together the ranks have all of it once.
 

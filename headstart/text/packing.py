@@ -5,6 +5,7 @@ document, so that attention can be kept within it.
 """
 
 import bisect
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ class PackedBlocks:
         self.stream_length = len(store) + frame.cost * store.document_count
         self.count = (self.stream_length - 1) // length
         """How many blocks make an epoch."""
+        self.is_one_document = store.document_count == 1
         if self.count < 1:
             raise UserError(
                 f"one block of {length:,} tokens needs {length + 1:,} tokens with their targets, "
@@ -48,11 +50,11 @@ class PackedBlocks:
         epochs, _ = places_at(step, batch, self.count)
         blocks = examples_at(self.count, seed, "packed order", step, batch)
         rows = for_rank(np.stack([epochs, blocks], axis=1), rank, world)
-        tokens = np.empty((len(rows), self.length + 1), np.int64)
-        documents = np.empty_like(tokens)
-        for row, (epoch, block) in enumerate(rows.tolist()):
-            tokens[row], documents[row] = self.stretch(self._offset(seed, epoch) + block * self.length)
-        return PackedBatch(tokens[:, :-1], tokens[:, 1:], documents[:, :-1])
+        return stacked([self.block(seed, epoch, number) for epoch, number in rows.tolist()], self.length)
+
+    def block(self, seed: int, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """A block of an epoch with the token after it, and the document of each."""
+        return self.stretch(self._offset(seed, epoch) + number * self.length)
 
     def _offset(self, seed: int, epoch: int) -> int:
         return int(stream(seed, "packed shift", epoch).integers(self.length)) if self.shift else 0
@@ -85,3 +87,9 @@ class PackedBlocks:
         starts = self.store.documents
         numbers = range(self.store.document_count)
         return bisect.bisect_right(numbers, position, key=lambda d: int(starts[d]) + self.frame.cost * d) - 1
+
+
+def stacked(blocks: Sequence[tuple[np.ndarray, np.ndarray]], length: int) -> PackedBatch:
+    """Blocks, each with the token after it and the document of each, as a batch; there may be none."""
+    both = np.array(blocks, np.int64).reshape(len(blocks), 2, length + 1)
+    return PackedBatch(both[:, 0, :-1], both[:, 0, 1:], both[:, 1, :-1])

@@ -51,9 +51,10 @@ class SentencePairs:
         """The pairs of a step: a function of (seed, step, place in the batch)."""
         boundaries = examples_at(self.count, seed, "pair order", step, batch)
         numbered = np.stack([np.arange(step * batch, (step + 1) * batch), boundaries], axis=1)
-        return [self._pair(seed, int(number), int(b)) for number, b in for_rank(numbered, rank, world)]
+        return [self.pair(seed, int(number), int(b)) for number, b in for_rank(numbered, rank, world)]
 
-    def _pair(self, seed: int, number: int, boundary: int) -> SentencePair:
+    def pair(self, seed: int, number: int, boundary: int) -> SentencePair:
+        """The pair at a boundary; its number in the whole training decides what stands second."""
         draws = stream(seed, "next sentence", number)
         a_document = int(np.searchsorted(self._boundaries, boundary, "right")) - 1
         segment = boundary + 1 + a_document

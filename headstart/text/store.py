@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from headstart.errors import IntegrityError
+from headstart.randomness import stream
 
 MAGIC = b"HEADSTTK"
 FORMAT = 1
@@ -105,6 +106,14 @@ class TokenStore:
         """Where the segments of one document start, and where the last one ends."""
         first, last = np.searchsorted(self.segments, self.documents[number : number + 2])
         return self.segments[first : last + 1]
+
+    def shuffled(self, seed: int) -> "TokenStore":
+        """The same documents, with the tokens of all of them in an order that means nothing."""
+        order = stream(seed, "shuffled tokens").permutation(len(self))
+        sha256 = hashlib.sha256(f"{self.header.sha256} shuffled {seed}".encode()).hexdigest()
+        return TokenStore(
+            self.tokens[order], self.documents, self.segments, replace(self.header, sha256=sha256), self.path
+        )
 
     def cut_at(self, share: float) -> tuple["TokenStore", "TokenStore"]:
         """The text up to a share of its tokens, and the rest; what is cut in two becomes two documents."""

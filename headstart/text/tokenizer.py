@@ -20,6 +20,7 @@ import numpy as np
 from headstart.errors import UserError
 from headstart.text.aside import written_aside
 from headstart.text.documents import PIECE_CHARACTERS, cut_before_space
+from headstart.text.files import foreign_form
 from headstart.text.huggingface import HuggingFaceEngine
 from headstart.text.roles import ROLES, SPELLINGS, Role, roles_among
 from headstart.text.spm import SPM_FORMAT, SentencePieceEngine, read_spm
@@ -231,6 +232,8 @@ def _found_in(directory: Path) -> Path:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    if what := foreign_form(path):
+        raise UserError(f"is {what}, and no JSON", where=str(path), fix="give a tokenizer.json or a .model")
     try:
         spec = json.loads(path.read_bytes())
     except OSError as error:

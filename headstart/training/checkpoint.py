@@ -21,7 +21,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from headstart.errors import IntegrityError, TryAgain, UserError
+from headstart.errors import IntegrityError, TryAgain
+from headstart.text.durable import flush, flush_directory, rename
+from headstart.text.files import foreign_form
 
 FORMAT = 1
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
@@ -94,14 +96,14 @@ def save(
                 aside / "manifest.json", _canonical({"format": FORMAT, "step": step, **facts, "files": files})
             )
             fault("after:manifest")
-            _flush_directory(aside)
+            flush_directory(aside)
             fault("before:rename")
             if os.path.lexists(final):  # of the same step; until the new one is there, loading finds it aside
                 _remove(old)
-                os.rename(final, old)
+                rename(final, old)
                 fault("between:renames")
-            os.rename(aside, final)
-            _flush_directory(directory)
+            rename(aside, final)
+            flush_directory(directory)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
@@ -148,6 +150,9 @@ def load(path: Path) -> Checkpoint:
         state = json.loads((path / "state.json").read_bytes())
         del state["sha256"]
     except (SafetensorError, ValueError, TypeError, KeyError, RecursionError, OSError) as error:
+        for name in FILES:
+            if what := foreign_form(path / name):
+                _refuse(path / name, f"cannot be read: it is {what}")
         _refuse(path, f"cannot be read ({error})")
     return Checkpoint(manifest["step"], model, optimizer, state, manifest)
 
@@ -249,22 +254,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Tensors to a safetensors file, in the order of their names, flushed to the disk."""
     save_file({name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}, path)
     with path.open("rb") as file:
-        os.fsync(file.fileno())
+        flush(path, file.fileno())
 
 
 def _write_bytes(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
-
-
-def _flush_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        flush(path, file.fileno())
 
 
 def _refuse(path: Path, what: str) -> NoReturn:
@@ -278,12 +275,6 @@ def disk_full_is_try_again(directory: Path, needed: int) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
         code = getattr(error, "errno", None)
-        if code in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
-            raise UserError(
-                f"the file system cannot rename or flush ({error})",
-                where=str(directory),
-                fix="put --out on a local disk",
-            ) from error
         if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or any(
             sign in str(error) for sign in _DISK_FULL
         ):

@@ -1,19 +1,19 @@
 """Carry a run out in its directory: from configuration, model and data to weights and a result."""
 
-import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import OutOfMemoryError, Tensor
+from torch import Tensor
 
 from headstart.errors import TryAgain
 from headstart.model.model import Model
 from headstart.objectives.objective import Objective
+from headstart.text.durable import rename
 from headstart.text.tokenizer import Tokenizer
 from headstart.training.budget import steps_in_minutes
 from headstart.training.checkpoint import (
@@ -26,7 +26,9 @@ from headstart.training.checkpoint import (
 from headstart.training.evaluate import Scores, evaluate
 from headstart.training.loop import Progress, Training, train
 from headstart.training.machine import Machine
+from headstart.training.memory import memory_full_is_try_again
 from headstart.training.run_directory import RunConfig, RunDirectory
+from headstart.training.vocabularies import Vocabularies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Console:
 def execute(
     run: RunDirectory,
     config: RunConfig,
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | Vocabularies,
     model: Model,
     objective: Objective,
     valid: Objective | None,
@@ -88,9 +90,10 @@ def execute(
         training.loop = config.loop
     run.write_config(config)
     run.result_file.unlink(missing_ok=True)
-    with _memory_full_is_try_again(model, config):
+    with memory_full_is_try_again(config):
         state, scores = train(training)
-    if scores is None and valid is not None:  # it was evaluated before the process that did so ended
+    # The weights are the best ones now, or they were evaluated by a process that ended before this one.
+    if valid is not None and (scores is None or config.loop.patience):
         scores = evaluate(model, valid, machine)
     weights = {name: p.detach().cpu() for name, p in model.named_parameters()}
     _write_weights(run, weights)
@@ -118,7 +121,7 @@ def _write_weights(run: RunDirectory, weights: Mapping[str, Tensor]) -> None:
         with disk_full_is_try_again(run.path, needed):
             write_tensors(aside, weights)
             fault("after:weights")
-            os.replace(aside, run.weights_file)
+            rename(aside, run.weights_file)
     finally:
         aside.unlink(missing_ok=True)
 
@@ -153,24 +156,6 @@ def _check_disk(run: RunDirectory, model: Model, config: RunConfig) -> None:
             where=str(run.path),
             fix="free some space, or give --keep 1 or another --out",
         )
-
-
-@contextlib.contextmanager
-def _memory_full_is_try_again(model: Model, config: RunConfig) -> Iterator[None]:
-    """Memory that does not suffice reaches us in three ways: say what is needed before any batch, and what is free."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        is_full = isinstance(error, MemoryError | OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-        if not is_full:
-            raise
-        copies = 4 + (config.loop.average != "none")  # weights, gradients, two memories of AdamW
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-        raise TryAgain(
-            f"the memory is full: the model and its optimizer take {4 * _numbers(model) * copies:,} bytes and a "
-            f"batch comes on top, {free:,} are free; the last checkpoint is kept",
-            fix="give a smaller --length, batch or model, or a larger --accumulate",
-        ) from error
 
 
 def _numbers(model: Model) -> int:

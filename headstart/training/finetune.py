@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from headstart.errors import UserError
-from headstart.model.model import Model, build, transfer
+from headstart.model.model import Model, transfer
 from headstart.model.presets import HeadConfig, ModelConfig, Pooling, preset
 from headstart.objectives.classification import Classification, framed_texts, predict
 from headstart.objectives.masked import Corruption
@@ -20,12 +20,14 @@ from headstart.text.splits import label_subset, split_by_hash
 from headstart.text.tokenizer import Tokenizer
 from headstart.training.batches import to_device
 from headstart.training.budget import Budget
-from headstart.training.evaluate import Scores
+from headstart.training.choosing import check_choice
+from headstart.training.evaluate import OnExamples, Scores
 from headstart.training.execute import Console, execute
 from headstart.training.loading import LoadedRun, load
 from headstart.training.lock import RunLock
 from headstart.training.loop import LoopConfig
 from headstart.training.machine import Machine, choose
+from headstart.training.memory import first_model
 from headstart.training.optimizer import OptimizerConfig
 from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory
 from headstart.training.scores import SCORES
@@ -46,6 +48,7 @@ def finetune(
     valid: str | Path | None = None,
     test: str | Path | None = None,
     labels: int | None = None,
+    labels_seed: int | None = None,
     start: str | Path | None = None,
     preset_name: str = "tiny",
     overrides: dict[str, Any] | None = None,
@@ -64,15 +67,21 @@ def finetune(
     optimizer: OptimizerConfig | None = None,
     learning_rate: float | None = None,
     loop: LoopConfig | None = None,
+    initial_seed: int | None = None,
     machine: Machine | None = None,
     override_resume: bool = False,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Train a head, and the base under it, on labelled texts; calling it again goes on. Returns the result."""
+    """Train a head, and the base under it, on labelled texts; calling it again goes on. Returns the result.
+
+    The loop's seed is that of the order and of dropout; the first weights and the choice of labels have it too,
+    unless they are given seeds of their own.
+    """
     machine, console, budget = machine or choose(), console or Console(), budget or Budget()
     loop, optimizer = loop or LoopConfig(), optimizer or OptimizerConfig()
     rate = learning_rate or (SCRATCH_RATE if start is None else START_RATE)
     optimizer = dataclasses.replace(optimizer, learning_rate=rate)
+    check_choice(task, loop.choose_by, loop.patience)
     if freeze == "base" and start is None:
         raise UserError(
             "--freeze base without --start", fix="only a base that has learned something can be frozen"
@@ -83,7 +92,8 @@ def finetune(
     with RunLock(run.path):
         begun = load(start) if start is not None else None
         data = DataConfig(
-            train=str(train), valid=str(valid or ""), test=str(test or ""), labels=labels or 0, text_column=text_column,
+            train=str(train), valid=str(valid or ""), test=str(test or ""), labels=labels or 0,
+            labels_seed=loop.seed if labels_seed is None else labels_seed, text_column=text_column,
             label_column=label_column, encoding=encoding, errors=errors, skip_bad_rows=skip_bad_rows,
         )  # fmt: skip
         sets = _read_sets(data, task, test, loop.seed, console)
@@ -105,6 +115,8 @@ def finetune(
             name: make_objective(labelled, label_map, words, frame, length, head, batch)
             for name, labelled in sets.items()
         }
+        if loop.choose_by not in ("loss", "accuracy"):  # which come with the loss
+            goals["valid"] = Scored(goals["valid"])
         if goals["train"].truncated_share:
             console.tell(
                 f"{goals['train'].truncated_share:.1%} of the training texts are cut at {length} tokens"
@@ -117,6 +129,8 @@ def finetune(
             length=length,
             batch=batch,
             minutes=budget.minutes or 0.0,
+            pairs=sets["train"].texts_b is not None,
+            initial_seed=loop.seed if initial_seed is None else initial_seed,
             freeze=freeze,
             labels=list(label_map.labels) if label_map else [],
             data=dataclasses.replace(
@@ -128,7 +142,7 @@ def finetune(
             loop=dataclasses.replace(loop, steps=steps),
             corruption=Corruption(),
         )
-        model = build(config, head, seed=loop.seed)
+        model = first_model(settings, machine)
         if begun is not None:
             audit = transfer(dict(begun.model.named_parameters()), begun.config.model, model)
             console.tell(f"started from {begun.path}\n{audit}")
@@ -164,8 +178,20 @@ def make_objective(
     return Classification(examples, targets, head, batch, tokenizer.id_of("pad"))
 
 
+class Scored(Classification):
+    """An objective whose every evaluation gives the task's own measures too, to choose by one of them."""
+
+    def __init__(self, known: Classification) -> None:
+        super().__init__(known.examples, known.targets, known.head, known.batch, known.pad_id)
+
+    def whole_scores(self, model: Model, machine: Machine) -> dict[str, float]:
+        return dict(SCORES[self.head.kind](outputs_of(model, self, machine), self.targets))
+
+
 @torch.inference_mode()
-def outputs_of(model: Model, objective: Classification, machine: Machine) -> np.ndarray:
+def outputs_of(
+    model: Model, objective: Classification, machine: Machine, on_examples: OnExamples = lambda count: None
+) -> np.ndarray:
     """Probabilities, or values, for every example, in the order of the set: (examples, classes)."""
     model.to(machine.device).eval()
     found = np.zeros((len(objective.examples), objective.head.classes), np.float32)
@@ -177,6 +203,7 @@ def outputs_of(model: Model, objective: Classification, machine: Machine) -> np.
         elif objective.head.kind == "multilabel":
             outputs = outputs.sigmoid()
         found[batch["rows"]] = outputs.cpu().numpy()
+        on_examples(len(batch["rows"]))
     return found
 
 
@@ -201,13 +228,14 @@ def _read_sets(
         sets = {"train": whole, "valid": read(data.valid)}
     else:
         split = split_by_hash(whole.whole_texts, whole.labels, VALID_SHARE, seed)
-        sets = {"train": _rows(whole, split.kept), "valid": _rows(whole, split.held_out)}
+        sets = {"train": whole.subset(split.kept), "valid": whole.subset(split.held_out)}
     if data.labels:
-        chosen = label_subset(sets["train"].labels, sets["train"].whole_texts, data.labels, seed)
-        sets["train"] = _rows(sets["train"], chosen)
+        chosen = label_subset(sets["train"].labels, sets["train"].whole_texts, data.labels, data.labels_seed)
+        sets["train"] = sets["train"].subset(chosen)
     if test is not None:
         sets["test"] = read(test)
     for name, labelled in sets.items():
+        refuse_other_pairs(labelled, sets["train"].texts_b is not None, "the training rows are")
         if labelled.skipped.counts:
             console.tell(f"{name}: {labelled.skipped.summary()}")
         for warning in label_warnings(labelled):
@@ -215,15 +243,15 @@ def _read_sets(
     return sets
 
 
-def _rows(labelled: LabelledSet, rows: list[int]) -> LabelledSet:
-    seconds = labelled.texts_b
-    return dataclasses.replace(
-        labelled,
-        texts=[labelled.texts[row] for row in rows],
-        labels=[labelled.labels[row] for row in rows],
-        places=[labelled.places[row] for row in rows],
-        texts_b=None if seconds is None else [seconds[row] for row in rows],
-    )
+def refuse_other_pairs(labelled: LabelledSet, are_pairs: bool, what: str) -> None:
+    """Refuse single texts where pairs are wanted, and the reverse."""
+    if (labelled.texts_b is not None) != are_pairs:
+        single, pairs = "single texts", "pairs of texts"
+        raise UserError(
+            f"holds {single if are_pairs else pairs}, and {what} {pairs if are_pairs else single}",
+            where=labelled.path,
+            fix="give columns text_a and text_b" if are_pairs else "give one column of texts",
+        )
 
 
 def _shape(

@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
+from headstart.decoding.beam import Beam, beam_search
+from headstart.decoding.limits import Limits, check_limits
 from headstart.decoding.readers import CachedReader
 from headstart.decoding.search import Sampling, decode
 from headstart.errors import UserError
@@ -55,6 +57,8 @@ class Continuation:
     text: str
     token_count: int
     stop: Stop
+    score: float | None = None
+    """Of a beam: the log-probability over the length to the power of the penalty."""
 
 
 def generate(
@@ -63,12 +67,17 @@ def generate(
     machine: Machine,
     *,
     max_tokens: int = 200,
+    min_tokens: int = 0,
+    no_repeat: int = 0,
     count: int = 1,
     sampling: Sampling = DEFAULT_SAMPLING,
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[Continuation]:
     """So many continuations of a prompt; each has luck of its own, from the sampling's seed."""
-    pieces = writing(run, prompt, machine, max_tokens=max_tokens, count=count, sampling=sampling, tell=tell)
+    pieces = writing(
+        run, prompt, machine, max_tokens=max_tokens, min_tokens=min_tokens, no_repeat=no_repeat, count=count,
+        sampling=sampling, tell=tell,
+    )  # fmt: skip
     texts: list[list[str]] = [[] for _ in range(count)]
     done: dict[int, Continuation] = {}
     for row, text, token_count, stop in pieces:
@@ -78,12 +87,47 @@ def generate(
     return [done[row] for row in range(count)]
 
 
+def generate_best(
+    run: LoadedRun,
+    prompt: str,
+    machine: Machine,
+    *,
+    beam: Beam,
+    max_tokens: int = 200,
+    min_tokens: int = 0,
+    no_repeat: int = 0,
+    tell: Callable[[str], None] = lambda line: None,
+) -> list[Continuation]:
+    """The best continuations of a prompt that a beam finds, best first; they may break off at the most tokens."""
+    require(run.config.objective, "generate", str(run.path))
+    begun = read_prompt(run, prompt, max_tokens)
+    check_limits(min_tokens, max_tokens, no_repeat)
+    for note in begun.notes:
+        tell(note)
+    words, end = run.tokenizer, run.tokenizer.id_of("end")
+    # A beam looks at what comes after the last token too, which so needs a position.
+    most = max(1, begun.max_tokens - begun.is_short_of_room)
+    limits = Limits(
+        end=end, max_tokens=[most], min_tokens=min_tokens, no_repeat=no_repeat, must_end=False,
+        never=sorted(words.special_ids - {end}),
+    )  # fmt: skip
+    (found,) = beam_search(_OnMachine(run.model, machine), [begun.ids], limits, beam)
+    continuations = []
+    for tokens, score, _, has_ended in found:
+        characters = WholeCharacters(words, begun.ids)
+        stop: Stop = "end" if has_ended else "context" if begun.is_short_of_room else "max-tokens"
+        continuations.append(Continuation("".join(map(characters.add, tokens)), len(tokens), stop, score))
+    return continuations
+
+
 def writing(
     run: LoadedRun,
     prompt: str,
     machine: Machine,
     *,
     max_tokens: int = 200,
+    min_tokens: int = 0,
+    no_repeat: int = 0,
     count: int = 1,
     sampling: Sampling = DEFAULT_SAMPLING,
     tell: Callable[[str], None] = lambda line: None,
@@ -93,9 +137,10 @@ def writing(
     if not 1 <= count <= MOST_TEXTS:
         raise UserError(f"count is {count:,}", fix=f"give 1 to {MOST_TEXTS}")
     begun = read_prompt(run, prompt, max_tokens)
+    check_limits(min_tokens, max_tokens, no_repeat)
     for note in begun.notes:
         tell(note)
-    return _written(run, begun, machine, count, sampling)
+    return _written(run, begun, machine, count, sampling, min_tokens, no_repeat)
 
 
 def read_prompt(run: LoadedRun, prompt: str, max_tokens: int) -> Prompt:
@@ -122,14 +167,20 @@ def read_prompt(run: LoadedRun, prompt: str, max_tokens: int) -> Prompt:
 
 
 def _written(
-    run: LoadedRun, prompt: Prompt, machine: Machine, count: int, sampling: Sampling
+    run: LoadedRun,
+    prompt: Prompt,
+    machine: Machine,
+    count: int,
+    sampling: Sampling,
+    min_tokens: int,
+    no_repeat: int,
 ) -> Iterator[Written]:
     words, end = run.tokenizer, run.tokenizer.id_of("end")
     characters = [WholeCharacters(words, prompt.ids) for _ in range(count)]
     token_counts, going_on = [0] * count, set(range(count))
     steps = decode(
         _OnMachine(run.model, machine), [prompt.ids] * count, max_tokens=prompt.max_tokens, stop=[end],
-        never=sorted(words.special_ids - {end}), sampling=sampling,
+        never=sorted(words.special_ids - {end}), sampling=sampling, min_tokens=min_tokens, no_repeat=no_repeat,
     )  # fmt: skip
     for step in steps:
         for row, token in zip(step.rows, step.tokens, strict=True):
@@ -174,6 +225,11 @@ class _OnMachine:
         with self._machine.autocast():
             logits = self._reader.read(tokens.to(device), None if present is None else present.to(device))
         return logits.float().to("cpu")
+
+    def branch(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        device = self._machine.device
+        with self._machine.autocast():
+            return self._reader.branch(tokens.to(device), parents.to(device)).float().to("cpu")
 
     def select(self, rows: Tensor) -> None:
         self._reader.select(rows.to(self._machine.device))

@@ -5,7 +5,7 @@ with is given. Bits per byte divide by the UTF-8 bytes of the text, so that runs
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -114,14 +114,23 @@ def batch_for(run: LoadedRun, length: int) -> int:
 
 
 def language_scores(
-    run: LoadedRun, store: TokenStore, machine: Machine, length: int | None = None
+    run: LoadedRun,
+    store: TokenStore,
+    machine: Machine,
+    length: int | None = None,
+    on_share: Callable[[float], None] = lambda share: None,
 ) -> LanguageScores:
-    """The scores of a causal run over a store, read in blocks of the length (default: the trained one)."""
-    length = check_length(run, length)
+    """The scores of a causal run over a store, read in blocks of the length (default: the trained one).
+
+    `on_share` hears what share of the text is done.
+    """
+    objective = objective_over(run, store, check_length(run, length))
+    length = objective.blocks.length  # of the text, where that is shorter
     nats, counts = np.zeros(length), np.zeros(length, np.int64)
-    for part in token_losses(run.model, objective_over(run, store, length), machine):
+    for part in token_losses(run.model, objective, machine):
         nats += np.bincount(part.positions, part.nats, minlength=length)
         counts += np.bincount(part.positions, minlength=length)
+        on_share(min(1.0, int(counts.sum()) / (len(store) + store.document_count)))
     return LanguageScores(nats, counts, store.header.text_bytes)
 
 

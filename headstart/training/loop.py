@@ -23,6 +23,7 @@ from headstart.randomness import seed_of
 from headstart.training import checkpoint
 from headstart.training.average import Average, AverageName
 from headstart.training.batches import micro_batches, to_device
+from headstart.training.choosing import cost
 from headstart.training.evaluate import Scores, evaluate
 from headstart.training.machine import Machine
 from headstart.training.metrics import MetricsFile
@@ -67,6 +68,9 @@ class LoopConfig:
 
     patience: int = 0
     """Evaluations without a better one after which to stop, and go back to the best (0: never)."""
+
+    choose_by: str = "loss"
+    """The measure on valid that says which one is better."""
 
     save_every: int = 0
     """Steps between checkpoints, besides those by the clock (0: none)."""
@@ -148,16 +152,16 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
     average = Average(model, loop.average, loop.average_decay)
     metrics = MetricsFile(training.directory / "metrics.jsonl", training.tell)
     state = _resume(training, optimizers, average, metrics)
-    last_save, scores = time.monotonic(), None
+    last_save, is_saved, scores = time.monotonic(), state.step > 0, None
 
     def save() -> None:
-        nonlocal last_save
+        nonlocal last_save, is_saved
         state.metrics_bytes, state.average_count = metrics.size(), average.count
         memory = {**state_tensors(model, optimizers), **average.state_tensors()}
         weights = dict(model.named_parameters())
         directory = training.directory / "checkpoints"
         checkpoint.save(directory, state.step, weights, memory, asdict(state), training.facts, loop.keep)
-        last_save = time.monotonic()
+        last_save, is_saved = time.monotonic(), True
 
     with StopRequests() as requests:
         while True:
@@ -165,10 +169,12 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
             finished = state.step >= state.steps or state.stopped_early
             due = loop.evaluate_every and state.step > 0 and state.step % loop.evaluate_every == 0
             if training.valid is not None and (due or finished) and state.evaluated_step < state.step:
-                save()
+                if not is_saved:
+                    save()
                 with average.applied():
                     scores = evaluate(model, training.valid, training.machine)
                     _note_scores(training, state, scores, metrics)
+                is_saved = False
             if finished or state.stopped_early:
                 break
 
@@ -184,7 +190,7 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
                 average.update(state.step, state.steps)
             for optimizer in optimizers:
                 optimizer.zero_grad(set_to_none=True)
-            state.step += 1
+            state.step, is_saved = state.step + 1, False
 
             # ---- tell ----------------------------------------------------------------------------------------
             tokens = int(batch["tokens"].size)
@@ -203,7 +209,8 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
                 save()
             if asked:
                 raise Stopped(asked, state.step)
-    save()
+    if not is_saved:
+        save()
     if loop.patience and state.best_step >= 0:
         best, _ = checkpoint.latest(training.directory / "best")
         if best is not None:
@@ -382,8 +389,9 @@ def _note_scores(training: Training, state: LoopState, scores: Scores, metrics: 
     """Log an evaluation; remember the best, and stop where patience ends."""
     state.evaluated_step = state.step
     metrics.write(event="valid", step=state.step, **scores.values)
-    if state.best_score is None or scores.choice < state.best_score:
-        state.best_score, state.best_step = scores.choice, state.step
+    score = cost(scores.values, training.loop.choose_by)
+    if state.best_score is None or score < state.best_score:
+        state.best_score, state.best_step = score, state.step
         if training.loop.patience:
             weights: dict[str, Tensor] = dict(training.model.named_parameters())
             checkpoint.save(training.directory / "best", state.step, weights, {}, asdict(state), {}, keep=1)

@@ -53,10 +53,22 @@ class Embedding(NamedTuple):
 def predict(run: LoadedRun, texts: Iterable[Text], machine: Machine) -> Iterator[Prediction]:
     """The prediction for each text (or pair of texts), in their order."""
     require(run.config.objective, "predict", str(run.path))
-    for examples in _windows(run, texts):
+    for examples in _windows(run, _of_one_kind(run, texts)):
         objective = _batched(run, examples, run.config.head)
         for outputs, example in zip(outputs_of(run.model, objective, machine), examples, strict=True):
             yield Prediction(answer(run, outputs), example.is_truncated)
+
+
+def _of_one_kind(run: LoadedRun, texts: Iterable[Text]) -> Iterator[Text]:
+    """The texts; a pair for a run that has learned from single ones, or the reverse, is refused."""
+    for number, text in enumerate(texts, 1):
+        if isinstance(text, tuple) != run.config.pairs:
+            what = f"pairs of texts, and text {number:,} is a single one"
+            fix = "give a table with text_a and text_b"
+            if not run.config.pairs:
+                what, fix = f"single texts, and text {number:,} is a pair", "give one text a line or row"
+            raise UserError(f"was trained on {what}", where=str(run.path), fix=fix)
+        yield text
 
 
 def answer(run: LoadedRun, outputs: np.ndarray) -> dict[str, Any]:

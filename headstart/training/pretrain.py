@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headstart.errors import UserError
-from headstart.model.model import Model, build, transfer
+from headstart.model.model import Model, transfer
 from headstart.model.presets import ModelConfig, preset
 from headstart.objectives.causal import Causal
 from headstart.objectives.masked import Corruption, Corruptor, Masked
@@ -17,18 +17,21 @@ from headstart.objectives.objective import Objective
 from headstart.text.documents import Documents, pieces
 from headstart.text.frames import causal_frame, masked_frame
 from headstart.text.holdout import Part
+from headstart.text.mixture import MixedBlocks, MixedPairs, by_weight, weighted_path
 from headstart.text.packing import PackedBlocks
 from headstart.text.sentence_pairs import SentencePairs
 from headstart.text.store import TokenStore
 from headstart.text.store_building import build_store
 from headstart.text.tokenizer import Tokenizer
 from headstart.training.budget import Budget
+from headstart.training.choosing import check_choice
 from headstart.training.evaluate import Scores
 from headstart.training.execute import Console, execute
 from headstart.training.loading import LoadedRun, load
 from headstart.training.lock import RunLock
 from headstart.training.loop import LoopConfig
 from headstart.training.machine import Machine, choose
+from headstart.training.memory import first_model
 from headstart.training.optimizer import OptimizerConfig
 from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory
 from headstart.training.tokenizing import DEFAULT_VOCAB, FRAME_ROLES, tokenizer_for
@@ -68,22 +71,31 @@ def pretrain(
     learning_rate: float | None = None,
     loop: LoopConfig | None = None,
     corruption: Corruption | None = None,
+    shuffled: bool = False,
     machine: Machine | None = None,
     override_resume: bool = False,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Train a base on unlabelled text; calling it again goes on, or finds it finished. Returns the result."""
+    """Train a base on unlabelled text; calling it again goes on, or finds it finished. Returns the result.
+
+    With `shuffled` the tokens come in an order that means nothing: a control, which learns no language.
+    """
     machine, console, budget = machine or choose(), console or Console(), budget or Budget()
     loop, optimizer = loop or LoopConfig(schedule="cosine", warmup=0.05), optimizer or OptimizerConfig()
     corruption = corruption or Corruption()
+    check_choice(objective, loop.choose_by, loop.patience)
     if loop.unfreeze_every:
         raise UserError("--unfreeze-every in pretraining", fix="leave it out: it is for fine-tuning a base")
     run = RunDirectory(out)
     with RunLock(run.path):  # before anything is read: a place that cannot be written is known at once
         begun = load(start) if start is not None else None
+        files = [weighted_path(str(path)) for path in corpus]
+        weights = [weight for _, weight in files]
         data = DataConfig(
-            corpus=[str(path) for path in corpus], valid=str(valid or ""), documents=documents,
-            text_column=text_column, encoding=encoding, errors=errors, skip_bad_rows=skip_bad_rows,
+            corpus=[path for path, _ in files], weights=weights if set(weights) - {1.0} else [],
+            valid=str(valid or ""), documents=documents, text_column=text_column, encoding=encoding, errors=errors,
+            skip_bad_rows=skip_bad_rows,
+            shuffled=shuffled,
         )  # fmt: skip
         frame: Literal["causal", "masked"] = "causal" if objective == "causal" else "masked"
         roles = (*FRAME_ROLES[frame], *(() if objective == "causal" else ("mask",)))
@@ -91,14 +103,20 @@ def pretrain(
             run, tokenizer, vocab, begun, lambda: (piece.text for piece in _pieces(data)), roles, console.tell
         )
         stores = _stores(data, words, objective, console)
+        if shuffled:
+            stores = [store.shuffled(loop.seed) for store in stores]
         config = _model_config(preset_name, overrides or {}, words, begun, objective)
         rate = learning_rate or default_rate(config)
         length = min(length or config.context, config.context)
         size = (
             batch_tokens or (CPU_BATCH_TOKENS if machine.device.type == "cpu" else GPU_BATCH_TOKENS)
         ) // length
+        shape = (words, length, max(1, size), corruption)
         goals = [
-            make_objective(objective, store, words, length, max(1, size), corruption) for store in stores
+            make_objective(
+                objective, stores[:-1], *shape, weights=list(by_weight(data.corpus, data.weights))
+            ),
+            make_objective(objective, stores[-1:], *shape),
         ]
         loop = dataclasses.replace(loop, steps=budget.steps_for(goals[0], loop.seed, default_epochs=1.0))
         settings = RunConfig(
@@ -108,6 +126,7 @@ def pretrain(
             length=length,
             batch=max(1, size),
             minutes=budget.minutes or 0.0,
+            initial_seed=loop.seed,
             data=dataclasses.replace(
                 data, fingerprint="+".join(store.header.sha256[:16] for store in stores)
             ),
@@ -117,11 +136,11 @@ def pretrain(
             loop=loop,
             corruption=corruption,
         )
-        model = build(config, goals[0].head, seed=loop.seed)
+        model = first_model(settings, machine)
         if begun is not None:
             audit = transfer(dict(begun.model.named_parameters()), begun.config.model, model)
             console.tell(f"started from {begun.path}\n{audit}")
-        text_bytes = stores[1].header.text_bytes
+        text_bytes = stores[-1].header.text_bytes
 
         def finish(model: Model, scores: Scores | None) -> dict[str, Any]:
             if scores is None or objective != "causal" or not text_bytes:
@@ -137,19 +156,45 @@ def pretrain(
 
 def make_objective(
     name: PretrainObjective,
-    store: TokenStore,
+    stores: Sequence[TokenStore],
     tokenizer: Tokenizer,
     length: int,
     batch: int,
     corruption: Corruption,
+    *,
+    weights: Sequence[float] = (1.0,),
 ) -> Objective:
-    """The objective over a store."""
-    if name == "causal":
-        return Causal(PackedBlocks(store, length, causal_frame(tokenizer)), batch)
-    corruptor, frame = Corruptor(tokenizer, corruption), masked_frame(tokenizer)
-    if name == "masked":
-        return Masked(PackedBlocks(store, length, frame), batch, corruptor)
-    return MaskedNextSentence(SentencePairs(store, length, frame), batch, corruptor, tokenizer.id_of("pad"))
+    """The objective over a store, or several of different weight; the cuts between blocks move in every epoch."""
+    frame = (causal_frame if name == "causal" else masked_frame)(tokenizer)
+    is_mixed = list(weights) != [1.0]
+    if name == "masked-nsp":
+        pairs = [SentencePairs(store, length, frame) for store in stores]
+        chosen = MixedPairs(pairs, weights) if is_mixed else pairs[0]
+        return MaskedNextSentence(chosen, batch, Corruptor(tokenizer, corruption), tokenizer.id_of("pad"))
+    sources = [PackedBlocks(store, length, frame, shift=True) for store in stores]
+    blocks = MixedBlocks(sources, weights) if is_mixed else sources[0]
+    return (
+        Causal(blocks, batch) if name == "causal" else Masked(blocks, batch, Corruptor(tokenizer, corruption))
+    )
+
+
+def planned_steps(
+    data: DataConfig,
+    objective: PretrainObjective,
+    tokenizer: Tokenizer,
+    *,
+    epochs: float,
+    length: int,
+    batch_tokens: int,
+    console: Console,
+) -> tuple[int, list[TokenStore]]:
+    """The steps that so many epochs are, and the stores to train on and to measure by: known before a run."""
+    stores = _stores(data, tokenizer, objective, console)
+    goal = make_objective(
+        objective, stores[:-1], tokenizer, length, max(1, batch_tokens // length), Corruption(),
+        weights=list(by_weight(data.corpus, data.weights)),
+    )  # fmt: skip
+    return goal.steps_in(epochs, seed=0), stores
 
 
 def cache_directory() -> Path:
@@ -169,7 +214,10 @@ def _pieces(data: DataConfig) -> Any:
 def _stores(
     data: DataConfig, tokenizer: Tokenizer, objective: PretrainObjective, console: Console
 ) -> list[TokenStore]:
-    """The store to train on and the one to measure by: --valid, else a tenth of the documents by their hash."""
+    """A store for each weight to train on, and at last the one to measure by.
+
+    That is --valid, else a tenth of the documents by their hash.
+    """
 
     def built(paths: list[str], part: Part) -> TokenStore:
         return build_store(
@@ -179,12 +227,18 @@ def _stores(
             encoding=data.encoding, errors=data.errors, skip_bad_rows=data.skip_bad_rows, on_note=console.tell,
         )  # fmt: skip
 
+    groups = list(by_weight(data.corpus, data.weights).values())
     if data.valid:
-        return [built(data.corpus, "all"), built([data.valid], "all")]
+        return [*(built(paths, "all") for paths in groups), built([data.valid], "all")]
     everything = built(data.corpus, "all")
-    if everything.document_count < 20:  # too few to part by their hash: the end of the text is held out
-        return list(everything.cut_at(0.9))
-    return [built(data.corpus, "kept"), built(data.corpus, "held out")]
+    if everything.document_count >= 20:
+        return [*(built(paths, "kept") for paths in groups), built(data.corpus, "held out")]
+    if len(groups) > 1:
+        raise UserError(
+            f"{everything.document_count} documents of different weight are too few to hold some out",
+            fix="give --valid",
+        )
+    return list(everything.cut_at(0.9))  # too few to part by their hash: the end of the text is held out
 
 
 def _model_config(

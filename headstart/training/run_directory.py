@@ -11,12 +11,17 @@ from headstart.config import build, read_toml, to_toml
 from headstart.errors import IntegrityError, UserError
 from headstart.model.presets import HeadConfig, ModelConfig
 from headstart.objectives.masked import Corruption
+from headstart.text.durable import flush, rename
+from headstart.text.files import foreign_form
 from headstart.text.tokenizer import Tokenizer
 from headstart.training.checkpoint import disk_full_is_try_again
 from headstart.training.loop import LoopConfig
 from headstart.training.optimizer import OptimizerConfig
+from headstart.training.vocabularies import Vocabularies
 
-ObjectiveName = Literal["causal", "masked", "masked-nsp", "classification", "multilabel", "regression"]
+ObjectiveName = Literal[
+    "causal", "masked", "masked-nsp", "classification", "multilabel", "regression", "translation"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +29,20 @@ class DataConfig:
     """Where the examples come from, and how they are read."""
 
     corpus: list[str] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    """How often the blocks of each file of the corpus come in an epoch (empty: all once)."""
+
     train: str = ""
     valid: str = ""
     test: str = ""
     labels: int = 0
     """Labelled rows to use (0: all)."""
+
+    labels_seed: int = 0
+    """The seed that chooses them."""
+
+    shuffled: bool = False
+    """Whether the tokens of the corpus are in an order that means nothing: a control."""
 
     documents: str = "auto"
     text_column: str = "text"
@@ -38,6 +52,23 @@ class DataConfig:
     skip_bad_rows: bool = False
     fingerprint: str = ""
     """Over the content of all of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationConfig:
+    """What a translation run has besides."""
+
+    batch_tokens: int
+    """Tokens in a step: source, target and padding."""
+
+    smoothing: float
+    """Share of each target that all tokens have alike."""
+
+    start_into: Literal["", "encoder", "decoder", "both"] = ""
+    """Which stack the start's single one became."""
+
+    target_tokenizer: str = ""
+    """Fingerprint of the target's own tokenizer, where the two sides do not share one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +91,12 @@ class RunConfig:
     minutes: float = 0.0
     """What the steps were measured to fit into (0: they were given)."""
 
+    pairs: bool = False
+    """Whether it was fine-tuned on pairs of texts."""
+
+    initial_seed: int = 0
+    """The seed of the first weights, where there is no start."""
+
     freeze: Literal["nothing", "base"] = "nothing"
     """What does not learn."""
 
@@ -72,6 +109,7 @@ class RunConfig:
     optimizer: OptimizerConfig
     loop: LoopConfig
     corruption: Corruption
+    translation: TranslationConfig | None = None
 
 
 # What may change between two commands of one run without changing what was done so far.
@@ -113,7 +151,7 @@ class RunDirectory:
                 fix="give the same settings, another --out, or --override-resume",
             )
 
-    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+    def check_tokenizer(self, tokenizer: Tokenizer | Vocabularies) -> None:
         """Refuse to go on where the run's own tokenizer.json was changed; another one that is given is a setting."""
         if not (self.config_file.exists() and self.tokenizer_file.exists()):
             return
@@ -137,7 +175,8 @@ class RunDirectory:
             result = dict(json.loads(self.result_file.read_bytes()))
             wrong = [key for key in _RESULT if not isinstance(result.get(key), _RESULT[key])]
         except (ValueError, TypeError, RecursionError, OSError) as error:
-            result, wrong = {}, [str(error)]
+            what = foreign_form(self.result_file)
+            result, wrong = {}, [f"it is {what}" if what else str(error)]
         if wrong:
             raise IntegrityError(
                 f"cannot be read ({', '.join(wrong)})",
@@ -179,7 +218,7 @@ def write_whole(path: Path, data: bytes) -> None:
             with aside.open("wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
+                flush(path, file.fileno())
+            rename(aside, path)
     finally:
         aside.unlink(missing_ok=True)

@@ -40,6 +40,7 @@ SILENT_SECONDS = 300.0
 
 # Where a kill strikes: the parent chooses the moment in the first two, the child dies by itself in the others.
 STARTING, MOMENT, STEP, END = "starting", "moment", "step", "after:weights"
+REPLACING = "between:renames"  # only the last checkpoint is replaced, when it has been evaluated
 PLACES = (*checkpoint.PLACES, STEP)
 _CHILDREN = multiprocessing.get_context("forkserver")
 
@@ -96,8 +97,9 @@ class Blow:
         """What the child that goes on from `start` has to be told to die at this place, about at this step."""
         if self.place in (STARTING, MOMENT):
             return ""
-        stride = {STEP: 1, "between:renames": EVALUATE_EVERY}.get(self.place, SAVE_EVERY)
-        return f"{self.place}@{1 if self.place == END else max(1, (self.step - start) // stride)}"
+        stride = 1 if self.place == STEP else SAVE_EVERY
+        comes_once = self.place in (REPLACING, END)
+        return f"{self.place}@{1 if comes_once else max(1, (self.step - start) // stride)}"
 
 
 @dataclass(frozen=True)
@@ -172,11 +174,13 @@ def steps_for(kills: int) -> int:
 def plan(kills: int, seed: int) -> list[Blow]:
     """Where each kill strikes: every stage of a save, the rest at any moment, shuffled; the last after all steps."""
     draws = stream(seed, "selftest")
-    staged = min(max(len(PLACES), kills // 2), max(kills - 2, 1))
-    places = [str(place) for _ in range(kills) for place in draws.permutation(PLACES)][:staged]
-    while len(places) < kills - 1:
+    last = [REPLACING, END][max(0, 3 - kills) :]
+    early = [place for place in PLACES if place != REPLACING]
+    staged = min(max(len(early), kills // 2), max(kills - len(last) - 1, 1))
+    places = [str(place) for _ in range(kills) for place in draws.permutation(early)][:staged]
+    while len(places) < kills - len(last):
         places.append(STARTING if draws.random() < 0.2 else MOMENT)
-    places = [*map(str, draws.permutation(places[: kills - 1])), END] if kills > 1 else places[:kills]
+    places = [*map(str, draws.permutation(places)), *last]
     steps = sorted(draws.integers(1, steps_for(kills) - 2 * EVALUATE_EVERY, size=kills))
     return [Blow(place, int(step), draws.random()) for place, step in zip(places, steps, strict=True)]
 

@@ -15,9 +15,9 @@ from headstart.text.labelled import LabelledSet, read_labelled
 from headstart.text.labels import LabelMap
 from headstart.text.store import TokenStore
 from headstart.text.store_building import build_store
-from headstart.training.evaluate import evaluate
+from headstart.training.evaluate import OnExamples, evaluate
 from headstart.training.finetune import make_objective as labelled_objective
-from headstart.training.finetune import outputs_of
+from headstart.training.finetune import outputs_of, refuse_other_pairs
 from headstart.training.language_scores import batch_for, check_length, fitting_length, language_scores
 from headstart.training.loading import LoadedRun, load
 from headstart.training.machine import Machine
@@ -34,9 +34,11 @@ SERVES: dict[str, tuple[str, ...]] = {
     "classification": ("predict", "evaluate", "embed", "compare"),
     "multilabel": ("predict", "evaluate", "embed", "compare"),
     "regression": ("predict", "evaluate", "embed", "compare"),
+    "translation": ("translate", "evaluate"),
 }
 
 Tell = Callable[[str], None]
+OnShare = Callable[[float], None]
 
 
 def open_run(path: str | Path, verb: str, machine: Machine) -> LoadedRun:
@@ -98,6 +100,7 @@ def labelled_set(
         text_column=how.text_column, label_column=how.label_column,
         reading=Reading(how.encoding, how.errors), skip_bad_rows=how.skip_bad_rows,
     )  # fmt: skip
+    refuse_other_pairs(labelled, run.config.pairs, f"{run.path} was trained on")
     if labelled.skipped.counts:
         tell(labelled.skipped.summary())
     if run.config.labels:
@@ -111,6 +114,7 @@ def labelled_outputs(
     machine: Machine,
     length: int | None = None,
     tell: Tell = lambda line: None,
+    on_share: OnShare = lambda share: None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What the run says about each row (probabilities, or values), and what is true, in the run's own numbers."""
     config, length = run.config, check_length(run, length)
@@ -121,7 +125,19 @@ def labelled_outputs(
     )
     if objective.truncated_share:
         tell(f"{objective.truncated_share:.1%} of the texts are cut at {length} tokens")
-    return outputs_of(run.model, objective, machine), objective.targets
+    return outputs_of(run.model, objective, machine, _counted(len(labelled), on_share)), objective.targets
+
+
+def _counted(total: int, on_share: OnShare) -> OnExamples:
+    """From how many examples are done at a time to the share of all of them."""
+    done = 0
+
+    def more(count: int) -> None:
+        nonlocal done
+        done += count
+        on_share(min(1.0, done / total))
+
+    return more
 
 
 # ---- scores -------------------------------------------------------------------------------------------------
@@ -145,29 +161,40 @@ def evaluate_run(
     machine: Machine,
     *,
     length: int | None = None,
+    beams: int = 5,
+    length_penalty: float = 1.0,
     reading: DataConfig | None = None,
     tell: Tell = lambda line: None,
+    on_share: OnShare = lambda share: None,
 ) -> Evaluation:
-    """The scores of a run on a corpus, or on labelled rows if it was fine-tuned.
+    """The scores of a run on a corpus, on labelled rows if it was fine-tuned, or on pairs if it translates.
 
     `length` is the number of tokens to read at once (default: the trained one); a causal run then also gives the
-    loss by position. `reading` says how the file is read (default: as the run's own data).
+    loss by position. `beams` and `length_penalty` say how translations are searched for, `reading` how the file is
+    read (default: as the run's own data). `on_share` hears what share of it is done, as it is done.
     """
     require(run.config.objective, "evaluate", str(run.path))
     check_length(run, length)
     if run.config.objective == "causal":
-        return _causal_evaluation(run, corpus_store(run, data, reading, tell), machine, length, tell)
+        return _causal_evaluation(
+            run, corpus_store(run, data, reading, tell), machine, length, tell, on_share
+        )
+    if run.config.objective == "translation":
+        # Made above this module, which says what a run can be used for.
+        from headstart.training.translation_evaluation import evaluate_translation
+
+        return evaluate_translation(run, data, machine, beams, length_penalty, length, reading, tell)
     if run.config.objective in ("masked", "masked-nsp"):
-        return _masked_evaluation(run, corpus_store(run, data, reading, tell), machine, length)
+        return _masked_evaluation(run, corpus_store(run, data, reading, tell), machine, length, on_share)
     labelled = labelled_set(run, data, reading, tell)
-    outputs, targets = labelled_outputs(run, labelled, machine, length, tell)
+    outputs, targets = labelled_outputs(run, labelled, machine, length, tell, on_share)
     return Evaluation(dict(SCORES[run.config.objective](outputs, targets)), len(labelled))
 
 
 def _causal_evaluation(
-    run: LoadedRun, store: TokenStore, machine: Machine, length: int | None, tell: Tell
+    run: LoadedRun, store: TokenStore, machine: Machine, length: int | None, tell: Tell, on_share: OnShare
 ) -> Evaluation:
-    scores = language_scores(run, store, machine, length)
+    scores = language_scores(run, store, machine, length, on_share)
     details: dict[str, Any] = {"text_bytes": scores.text_bytes, "documents": store.document_count}
     if length is not None:
         trained = run.config.length
@@ -182,13 +209,16 @@ def _causal_evaluation(
     return Evaluation(scores.metrics(), scores.count, details)
 
 
-def _masked_evaluation(run: LoadedRun, store: TokenStore, machine: Machine, length: int | None) -> Evaluation:
+def _masked_evaluation(
+    run: LoadedRun, store: TokenStore, machine: Machine, length: int | None, on_share: OnShare
+) -> Evaluation:
     config, size = run.config, check_length(run, length)
     if config.objective == "masked":
         size = fitting_length(store, masked_frame(run.tokenizer), size)
     objective = text_objective(
         config.objective,  # type: ignore[arg-type]
-        store, run.tokenizer, size, batch_for(run, size), config.corruption,
+        [store], run.tokenizer, size, batch_for(run, size), config.corruption,
     )  # fmt: skip
-    scores = evaluate(run.model.to(machine.device), objective, machine)
+    total = objective.steps_in(1.0, 0) * batch_for(run, size)
+    scores = evaluate(run.model.to(machine.device), objective, machine, _counted(total, on_share))
     return Evaluation(scores.values, scores.count, {"documents": store.document_count})

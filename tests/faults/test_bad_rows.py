@@ -9,7 +9,8 @@ import pytest
 from headstart.errors import UserError
 from headstart.text import rows as rows_module
 from headstart.text import tables
-from headstart.text.labelled import read_labelled, read_pairs
+from headstart.text.labelled import read_labelled
+from headstart.text.pairs import read_pairs
 
 GOOD = '{"text": "fine", "label": 1}\n'
 

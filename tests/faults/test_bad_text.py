@@ -12,7 +12,8 @@ import pytest
 from headstart.errors import UserError
 from headstart.text.documents import pieces
 from headstart.text.files import GZIP_FREE_BYTES, STRICT_UTF8, Reading, byte_blocks
-from headstart.text.labelled import read_labelled, read_pairs
+from headstart.text.labelled import read_labelled
+from headstart.text.pairs import read_pairs
 
 READERS = {
     "corpus": lambda path: list(pieces([path])),

@@ -89,7 +89,16 @@ def numpy_saved(canary):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + pickled(canary)
 
 
+def safely_made(canary):
+    """Nothing that runs code: what such a name promises, in a place that wants something else."""
+    path = canary.with_name("honest")
+    save_file({"a": torch.zeros(3)}, path)
+    return path.read_bytes()
+
+
 POISONS = [pickled, torch_saved, numpy_saved]
+# What a refusal has to say.
+WORDS = {pickled: "is a pickle", torch_saved: "is a zip archive", numpy_saved: "is a NumPy array"}
 NAMES = [
     "base.pt", "base.pth", "base.bin", "base.ckpt", "base.pkl", "base.joblib", "base.npy", "BASE.PT", "base",
     "base.safetensors", ".metadata",
@@ -128,6 +137,27 @@ def test_a_pickle_by_any_name_is_no_start(known, tmp_path, capsys, name, poison)
 
 
 @pytest.mark.parametrize("poison", POISONS)
+@pytest.mark.parametrize("name", ["base.safetensors", "base.json", "tokenizer.json", "base"])
+def test_a_renamed_pickle_is_told_by_its_first_bytes(known, tmp_path, capsys, name, poison):
+    canary = tmp_path / "canary"
+    (tmp_path / name).write_bytes(poison(canary))
+    other = command(known, tmp_path / "out")
+    other[other.index("--tokenizer") + 1] = str(tmp_path / name)
+    for line in (tune(known, tmp_path / "out", tmp_path / name), other, ["embed", str(tmp_path / name)]):
+        assert headstart(line) == 2
+        said = capsys.readouterr().err
+        assert WORDS[poison] in said
+        assert "can run code" in said
+    assert not canary.exists()
+
+
+def test_weights_alone_are_no_run(known, tmp_path, capsys):
+    (tmp_path / "base.safetensors").write_bytes(safely_made(tmp_path / "canary"))
+    assert headstart(tune(known, tmp_path / "out", tmp_path / "base.safetensors")) == 2
+    assert "is a file, and no run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("poison", POISONS)
 @pytest.mark.parametrize(
     "name", ["corpus.pt", "corpus.npy", "corpus.txt", "rows.jsonl", "rows.parquet", "a.gz"]
 )
@@ -148,7 +178,9 @@ def test_a_pickle_inside_a_run_is_refused(known, run, tmp_path, capsys, name, po
     canary = tmp_path / "canary"
     (run / name).write_bytes(poison(canary))
     assert headstart(tune(known, tmp_path / "out", run)) in (2, 3)
-    assert name in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert name in said
+    assert WORDS[poison] in said or name == "config.toml"
     assert not canary.exists()
 
 
@@ -161,7 +193,7 @@ def test_a_pickle_inside_a_checkpoint_is_refused_even_with_its_checksum(run, tmp
     sign(newest)
     found, passed_over = checkpoint.latest(run / "checkpoints")
     assert found.step == 2
-    assert "cannot be read" in passed_over[0]
+    assert f"{name}: cannot be read: it {WORDS[poison]}" in passed_over[0]
     assert not canary.exists()
 
 

@@ -341,3 +341,25 @@ def test_another_machine_goes_on_and_both_are_recorded(killed):
     for path in (killed.run / "checkpoints").iterdir():
         threads[path.name] = json.loads((path / "manifest.json").read_text())["machine"]["threads"]
     assert threads == {"step-00000004": "1", "step-00000006": "2"}
+
+
+@pytest.mark.parametrize(
+    ("fact", "before"), [("precision", "bf16"), ("torch", "2.0.0"), ("numpy", "1.0.0"), ("device", "a GPU")]
+)
+def test_what_another_version_or_precision_began_goes_on_and_says_so(killed, ask, fact, before):
+    """As a checkpoint that was written elsewhere: its manifest tells of another machine."""
+    for path in (killed.run / "checkpoints").iterdir():
+        manifest = json.loads((path / "manifest.json").read_bytes())
+        del manifest["sha256"]
+        now, manifest["machine"][fact] = manifest["machine"][fact], before
+        (path / "manifest.json").write_bytes(checkpoint._canonical(manifest))
+    answer = ask(killed.command())
+    assert answer.code == 0
+    assert f"not bit-exact from here on: {fact} was {before}, is {now}" in answer.err
+    assert answer.err.count("not bit-exact") == 1
+    facts = [
+        json.loads((path / "manifest.json").read_bytes())["machine"][fact]
+        for path in sorted((killed.run / "checkpoints").iterdir())
+    ]
+    assert facts == [before, now]
+    assert weights(killed.run) == weights(killed.path / "finished")  # only the manifest was of elsewhere

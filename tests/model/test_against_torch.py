@@ -136,7 +136,8 @@ def test_encoder_decoder_is_torchs_encoder_and_decoder(padding):
 
 
 def test_pre_norm_is_torchs_norm_first():
-    config = preset("tiny", vocab=17, width=16, ffn=24, direction="bidirectional")
+    fields = {"direction": "bidirectional", "positions": "sinusoidal"}  # torch's layers turn nothing
+    config = preset("tiny", vocab=17, width=16, ffn=24, **fields)
     ours = build(config, HeadConfig(kind="lm"), seed=3)
     layer = nn.TransformerEncoderLayer(
         16, 4, 24, dropout=0.0, activation="gelu", batch_first=True, norm_first=True

@@ -20,7 +20,7 @@ def test_the_issues_table():
         for c in [preset(name)]
     }
     assert sizes["lab"] == (200, 4, 0, 2, 200, "post", "sinusoidal")
-    assert sizes["tiny"] == (128, 2, 0, 4, 512, "pre", "sinusoidal")
+    assert sizes["tiny"] == (128, 2, 0, 4, 512, "pre", "rotary")
     assert sizes["transformer-base"] == (512, 6, 6, 8, 2048, "post", "sinusoidal")
     assert sizes["transformer-tiny"] == (256, 4, 4, 4, 1024, "post", "sinusoidal")
     assert sizes["modern-small"][:4] == (512, 6, 0, 8)

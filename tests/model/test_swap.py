@@ -72,7 +72,7 @@ def test_a_classifier_is_never_carried():
         ({"depth": 3}, "depth is 2 in the start and 3 here"),
         ({"vocab": 10}, "vocab is 9 in the start and 10 here: another tokenizer"),
         ({"tokenizer": "bbbb"}, "tokenizer aaaa…, this one is bbbb…"),
-        ({"positions": "rotary"}, "positions is sinusoidal in the start and rotary here"),
+        ({"positions": "sinusoidal"}, "positions is rotary in the start and sinusoidal here"),
         ({"activation": "relu"}, "activation is gelu in the start and relu here"),
     ],
 )

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from headstart.errors import UserError
-from headstart.text.labelled import LabelledSet, read_labelled, read_pairs
+from headstart.text.labelled import LabelledSet, read_labelled
 from headstart.text.labels import LabelMap, class_counts, label_warnings
+from headstart.text.pairs import read_pairs
 
 
 def labelled(labels, texts=None, task="classification"):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from headstart.errors import UserError
 from headstart.text.files import STRICT_UTF8
-from headstart.text.labelled import read_labelled, read_pairs
+from headstart.text.labelled import read_labelled
+from headstart.text.pairs import read_pairs
 from headstart.text.rows import BadRows, Columns, texts_in
 from headstart.text.tables import label_file, rows, spelled
 

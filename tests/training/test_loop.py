@@ -11,7 +11,7 @@ import small
 import torch
 
 from headstart.errors import RunFailed, TryAgain
-from headstart.training import checkpoint
+from headstart.training import checkpoint, loop
 from headstart.training.loop import train
 from headstart.training.metrics import MetricsFile
 
@@ -219,6 +219,48 @@ def test_patience_ends_the_run_and_goes_back_to_the_best(tmp_path):
     assert state.step == best["step"] + 10
     kept, _ = checkpoint.latest(tmp_path / "best")
     assert small.digest(found) == checkpoint.weights_digest(kept.model)
+
+
+@pytest.mark.parametrize(("save_every", "evaluate_every"), [(4, 4), (3, 6), (0, 4), (1, 1)])
+def test_a_step_is_saved_once_before_it_is_evaluated_and_the_end_once_more(
+    tmp_path, monkeypatch, save_every, evaluate_every
+):
+    happened = []
+    save, evaluate = checkpoint.save, loop.evaluate
+
+    def noted_save(directory, step, *rest, **options):
+        happened.append(("save", step))
+        return save(directory, step, *rest, **options)
+
+    def noted_evaluate(*arguments):
+        happened.append(("evaluate", checkpoint.latest(tmp_path / "checkpoints")[0].step))
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(checkpoint, "save", noted_save)
+    monkeypatch.setattr(loop, "evaluate", noted_evaluate)
+    trained(tmp_path, save_every=save_every, evaluate_every=evaluate_every)
+    wanted = []
+    for step in range(1, 13):
+        is_evaluated = step % evaluate_every == 0 or step == 12
+        if is_evaluated or (save_every and step % save_every == 0):
+            wanted.append(("save", step))
+        if is_evaluated:
+            wanted.append(("evaluate", step))
+    assert happened == [*wanted, ("save", 12)]  # with the last scores
+
+
+def test_patience_goes_by_the_measure_that_was_chosen(tmp_path):
+    _, state, _ = trained(
+        tmp_path, "classification", steps=200, evaluate_every=5, patience=2, choose_by="accuracy",
+        optimizer={"learning_rate": 0.5},
+    )  # fmt: skip
+    assert state.stopped_early
+    valid = records(tmp_path, "valid")
+    best = max(valid, key=lambda line: line["accuracy"])  # the first of the highest
+    assert state.best_step == best["step"]
+    assert state.best_score == -best["accuracy"]
+    assert state.step == best["step"] + 10
+    assert checkpoint.latest(tmp_path / "best")[0].step == best["step"]
 
 
 def test_the_tail_average_is_the_mean_of_the_last_weights(tmp_path):

@@ -1,0 +1,92 @@
+"""Whether a run fits into memory: known from its configuration, before anything is built."""
+
+import contextlib
+import dataclasses
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from headstart.errors import TryAgain
+from headstart.model.model import Model, build
+from headstart.plan.parameters import components, total, trainable
+from headstart.training.machine import Machine
+from headstart.training.run_directory import RunConfig
+
+NUMBER_BYTES = 4
+# What each optimizer remembers of every number that learns: Muon one thing of matrices, AdamW two of the rest.
+MEMORIES = {"adamw": 2, "muon": 1}
+
+
+def first_model(config: RunConfig, machine: Machine) -> Model:
+    """The model of a run with its first weights; refused before it is built where it cannot be trained here."""
+    check_memory(config, machine)
+    with memory_full_is_try_again(config):
+        return build(config.model, config.head, seed=config.initial_seed)
+
+
+def bytes_needed(config: RunConfig) -> int:
+    """What a training holds at least: the weights, for all that learns a gradient and memories, an average if kept."""
+    everything = total(config.model, config.head)
+    learning = everything
+    if config.freeze == "base":
+        shallow = dataclasses.replace(config.model, depth=1, decoder_depth=min(1, config.model.decoder_depth))
+        learning = sum(c.count for c in components(shallow, config.head) if trainable(c, "base"))
+    has_average = config.loop.average != "none"
+    memories = MEMORIES[config.optimizer.optimizer]
+    return NUMBER_BYTES * (everything * (1 + has_average) + learning * (1 + memories))
+
+
+def check_memory(config: RunConfig, machine: Machine) -> None:
+    """Refuse what cannot fit, with the numbers; a batch comes on top and is not counted."""
+    free = torch.cuda.mem_get_info()[0] if machine.device.type == "cuda" else free_bytes()
+    if bytes_needed(config) > free:
+        raise TryAgain(f"the memory is too small: {_numbers(config)}, {free:,} are free", fix=_FIX)
+
+
+def free_bytes() -> int:
+    """What this process may still take: memory that is free or can be freed, swap, and within its own limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    mapped = Path("/proc/self/statm")
+    if limit == resource.RLIM_INFINITY or not mapped.exists():
+        return _machine_free_bytes()
+    used = int(mapped.read_text().split()[0]) * resource.getpagesize()
+    return max(0, min(_machine_free_bytes(), limit - used))
+
+
+def _machine_free_bytes() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        kibibytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+        return 1024 * (kibibytes["MemAvailable"] + kibibytes["SwapFree"])
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@contextlib.contextmanager
+def memory_full_is_try_again(config: RunConfig) -> Iterator[None]:
+    """Memory that does not suffice reaches us in three ways: say what is needed before any batch, and what is free."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        is_full = isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(
+            error
+        )
+        if not is_full:
+            raise
+        what = (
+            f"the memory is full: {_numbers(config)}, {free_bytes():,} are free; the last checkpoint is kept"
+        )
+        raise TryAgain(what, fix=_FIX) from error
+
+
+def _numbers(config: RunConfig) -> str:
+    return (
+        f"{total(config.model, config.head):,} parameters with what is needed to train them "
+        f"take {bytes_needed(config):,} bytes and a batch comes on top"
+    )
+
+
+_FIX = "give a smaller model (--width, --depth, --vocab), --length or batch, or a larger --accumulate"

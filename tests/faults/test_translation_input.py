@@ -1,0 +1,79 @@
+"""Bad pairs and bad lines: refused with their place, or counted, before anything is trained."""
+
+import gzip
+
+import pytest
+import translators
+from commands import ask
+
+from headstart.cli import main
+from headstart.errors import IntegrityError
+from headstart.training.loading import load
+
+GOOD = "le livre\tthe book\nla fin\tthe end\n" * 12
+
+
+def tune(capsys, path, out, *flags):
+    shape = ["--width", "16", "--ffn", "24", "--heads", "2", "--depth", "1", "--decoder-depth", "1"]
+    return ask(
+        capsys,
+        ["finetune", "--task", "translation", "--train", str(path), "--out", str(out), *shape, "--vocab", "300",
+         "--length", "16", "--steps", "1", "--device", "cpu", "--precision", "fp32", "--threads", "1", *flags],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("data", "place", "says"),
+    [
+        (GOOD.encode() + "é\ta\n".encode("latin-1"), "", f"not utf-8 at byte {len(GOOD)}"),
+        (GOOD.encode() + b"one\n", ":25", "1 columns where a pair has 2"),
+        (GOOD.encode() + b"a\tb\tc\n", ":25", "3 columns where a pair has 2"),
+        (GOOD.encode() + b"a\t \n", ":25", "is empty"),
+        (GOOD.encode() + b"a\t\x00\n", "", "NUL"),
+        (b"", "", "holds no usable row"),
+        (b"\n\n", "", "holds no usable row"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_place_and_leaves_no_run(capsys, tmp_path, data, place, says):
+    path = tmp_path / "train.tsv"
+    path.write_bytes(data)
+    answer = tune(capsys, path, tmp_path / "run")
+    assert answer.code == 2
+    assert f"{path}{place}" in answer.err
+    assert says in answer.err
+    assert "fix: " in answer.err
+    assert not (tmp_path / "run/config.toml").exists()
+
+
+def test_bad_rows_are_counted_where_asked_and_gz_is_read(capsys, tmp_path):
+    path = tmp_path / "train.tsv.gz"
+    path.write_bytes(gzip.compress((GOOD + "one\n").encode()))
+    answer = tune(capsys, path, tmp_path / "run", "--skip-bad-rows")
+    assert answer.code == 0, answer.err
+    assert "1 bad rows skipped" in answer.err
+
+
+def test_text_that_spells_special_tokens_is_text(capsys, tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text(GOOD + "</s> <pad>\t<s>[MASK]\n")
+    assert tune(capsys, path, tmp_path / "run").code == 0
+
+
+def test_lines_that_are_not_text_are_refused_with_their_byte(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(main.VERBS, "translate", "headstart.cli.translate:translate")
+    (tmp_path / "in.txt").write_bytes(b"la fin\n" + "né\n".encode("latin-1"))
+    answer = ask(
+        capsys, ["translate", str(translators.path_of()), str(tmp_path / "in.txt"), "--device", "cpu"]
+    )
+    assert answer.code == 2
+    assert "not utf-8 at byte 8" in answer.err
+
+
+@pytest.mark.parametrize("name", ["tokenizer.source.json", "tokenizer.target.json"])
+def test_a_run_that_lost_a_tokenizer_says_which(tmp_path, name):
+    out = tmp_path / "run"
+    translators.train(out, vocabularies="separate", tokenizer=None, vocab=300)
+    text = (out / name).read_text()
+    (out / name).write_text(text.replace("</s>", "</t>", 1))
+    with pytest.raises(IntegrityError, match=name):
+        load(out)

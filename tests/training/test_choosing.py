@@ -1,0 +1,113 @@
+"""`--choose-by`: the measures that each objective has are those that its evaluations give, and no other is taken."""
+
+import json
+
+import commands
+import pytest
+import small
+import tiny_runs
+import torch
+from commands import Place
+
+from headstart.errors import UserError
+from headstart.training import choosing
+from headstart.training.budget import Budget
+from headstart.training.evaluate import evaluate
+from headstart.training.finetune import Scored, finetune
+from headstart.training.loop import LoopConfig
+from headstart.training.run_directory import RunDirectory
+from headstart.training.scores import SCORES
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    place = Place(tmp_path).fill()
+    monkeypatch.setenv("HEADSTART_CACHE", str(place.cache))
+    return place
+
+
+@pytest.fixture
+def ask(capsys):
+    return lambda command: commands.ask(capsys, command)
+
+
+@pytest.mark.parametrize("kind", ["causal", "masked", "masked-nsp"])
+def test_the_measures_of_a_language_objective_are_those_of_its_evaluation(kind, tmp_path):
+    made = small.training(tmp_path, kind)
+    assert set(evaluate(made.model, made.valid, made.machine).values) == set(choosing.MEASURES[kind])
+
+
+@pytest.mark.parametrize("task", ["classification", "multilabel", "regression"])
+def test_the_measures_of_a_task_are_those_of_its_scores(task):
+    outputs = {"classification": [[0.2, 0.8], [0.7, 0.3]], "multilabel": [[0.2, 0.8], [0.7, 0.3]]}
+    targets = {"classification": [1, 0], "multilabel": [[0, 1], [1, 0]], "regression": [1.0, 2.0]}
+    found = SCORES[task](
+        torch.tensor(outputs.get(task, [[1.0], [3.0]])).numpy(), torch.tensor(targets[task]).numpy()
+    )
+    assert set(choosing.MEASURES[task]) == {"loss", *found} - {"majority_accuracy"}
+
+
+def test_what_should_be_small_is_small_and_the_rest_is_turned_round():
+    values = {"loss": 2.0, "macro_f1": 0.75}
+    assert choosing.cost(values, "loss") == 2.0
+    assert choosing.cost(values, "macro_f1") == -0.75
+
+
+def test_another_measure_is_refused_with_those_that_there_are(place, ask):
+    answer = ask(place.command("--choose-by", "macro_f1", "--patience", 1))
+    assert answer.code == 2
+    assert "a causal run cannot be chosen by macro_f1" in answer.err
+    assert "--choose-by one of loss" in answer.err
+    answer = ask(place.command("--choose-by", "bleu", "--patience", 1, verb="finetune"))
+    assert answer.code == 2
+    assert "loss, accuracy, macro_f1" in answer.err
+    assert not place.run.exists()
+
+
+def test_a_choice_without_patience_is_refused():
+    with pytest.raises(UserError, match="without --patience"):
+        choosing.check_choice("classification", "macro_f1", 0)
+
+
+def test_a_run_is_chosen_by_macro_f1_and_says_so(place, ask):
+    more = (
+        "--choose-by",
+        "macro_f1",
+        "--patience",
+        2,
+        "--evaluate-every",
+        2,
+        "--steps",
+        40,
+        "--learning-rate",
+        0.02,
+    )
+    answer = ask(place.command(*more, verb="finetune"))
+    assert answer.code == 0, answer.err
+    assert RunDirectory(place.run).read_config().loop.choose_by == "macro_f1"
+    lines = [json.loads(line) for line in (place.run / "metrics.jsonl").read_text().splitlines()]
+    valid = [line for line in lines if line.get("event") == "valid"]
+    best = max(valid, key=lambda line: line["macro_f1"])
+    result = json.loads((place.run / "result.json").read_text())
+    assert result["best_step"] == best["step"]
+    assert result["valid"]["macro_f1"] == pytest.approx(best["macro_f1"])
+    answer = ask(place.command(*("--choose-by", "loss"), *more[2:], verb="finetune"))
+    assert answer.code == 2
+    assert "loop.choose_by was 'macro_f1', is 'loss'" in answer.err
+
+
+def test_the_scored_objective_gives_the_same_loss(tmp_path):
+    made = small.training(tmp_path, "classification")
+    plain = evaluate(made.model, made.valid, made.machine)
+    scored = evaluate(made.model, Scored(made.valid), made.machine)
+    assert plain.values.items() <= scored.values.items()
+    assert made.model.training  # as it was
+
+
+def test_regression_can_be_chosen_by_rmse(tmp_path):
+    result = finetune(
+        tiny_runs.files()["regression", "train"], out=tmp_path / "run", task="regression", length=16,
+        overrides=tiny_runs.SHAPE, tokenizer=small.tokenizer(), budget=Budget(steps=6), machine=tiny_runs.MACHINE,
+        loop=LoopConfig(evaluate_every=2, patience=9, choose_by="rmse"),
+    )  # fmt: skip
+    assert result["best_step"] > 0
