@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headstart.cli.evaluate import note
 from headstart.cli.options import Common, CommonFlags, Switch
 from headstart.cli.running import machine_of
-from headstart.errors import visible
+from headstart.errors import UserError, visible
 
 if TYPE_CHECKING:
     from headstart.training.generating import Continuation
@@ -24,7 +24,11 @@ def generate(
     top_k: int | None = None,
     top_p: float = 0.95,
     greedy: Switch = False,
+    beam: int | None = None,
+    length_penalty: float = 1.0,
     max_tokens: int = 200,
+    min_tokens: int = 0,
+    no_repeat: int = 0,
     count: int = 1,
     common: CommonFlags = Common(),
 ) -> None:
@@ -42,6 +46,8 @@ def generate(
 
         headstart generate runs/base "La fin de ce roman" --greedy --max-tokens 40 --json
 
+        headstart generate runs/base "La fin de ce roman" --beam 5 --count 3 --no-repeat 3 --max-tokens 40
+
     Parameters
     ----------
     run
@@ -56,14 +62,23 @@ def generate(
         Only the likeliest tokens that reach this probability together can come (1: all).
     greedy
         The likeliest token, always.
+    beam
+        Search for the likeliest text instead, with so many ways kept open; --count gives the best of them.
+    length_penalty
+        How the length of a text counts in a beam: 0 favours short ones, 1 ranks by the mean over the tokens.
     max_tokens
         Most tokens to write.
+    min_tokens
+        Fewest tokens to write.
+    no_repeat
+        No stretch of so many tokens comes twice (0: any may).
     count
         How many texts.
     """
+    from headstart.decoding.beam import Beam
     from headstart.decoding.search import Sampling
     from headstart.training.generating import generate as write
-    from headstart.training.generating import writing
+    from headstart.training.generating import generate_best, writing
     from headstart.training.using import open_run
 
     sampling = Sampling(
@@ -73,9 +88,17 @@ def generate(
     machine.prepare()
     loaded = open_run(run, "generate", machine)
     prompt = _prompt(prompt)
+    rules = {"max_tokens": max_tokens, "min_tokens": min_tokens, "no_repeat": no_repeat}
+    if beam is not None:
+        if greedy:
+            raise UserError("--greedy with --beam", fix="give one of them")
+        width = Beam(beams=beam, length_penalty=length_penalty, n_best=count)
+        found = generate_best(loaded, prompt, machine, beam=width, tell=note, **rules)
+        _print(prompt, found, common)
+        return
     if count == 1 and not common.json:
         stop = None
-        pieces = writing(loaded, prompt, machine, max_tokens=max_tokens, sampling=sampling, tell=note)
+        pieces = writing(loaded, prompt, machine, sampling=sampling, tell=note, **rules)
         print(visible(prompt), end="", flush=True)
         for written in pieces:
             print(visible(written.text), end="", flush=True)
@@ -84,7 +107,7 @@ def generate(
         if stop == "context":
             note(AT_THE_END)
         return
-    found = write(loaded, prompt, machine, max_tokens=max_tokens, count=count, sampling=sampling, tell=note)
+    found = write(loaded, prompt, machine, count=count, sampling=sampling, tell=note, **rules)
     _print(prompt, found, common)
 
 
@@ -99,7 +122,11 @@ def _prompt(given: str) -> str:
 
 def _print(prompt: str, found: "list[Continuation]", common: Common) -> None:
     if common.json:
-        texts = [{"text": one.text, "tokens": one.token_count, "stop": one.stop} for one in found]
+        texts = [
+            {"text": one.text, "tokens": one.token_count, "stop": one.stop}
+            | ({} if one.score is None else {"score": one.score})
+            for one in found
+        ]
         print(json.dumps({"prompt": prompt, "continuations": texts}))
         return
     for number, one in enumerate(found, 1):

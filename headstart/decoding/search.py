@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headstart.decoding.limits import forbid_ending, forbid_repeats
 from headstart.decoding.sampling import (
     check_sampling,
     forbid,
@@ -69,34 +70,46 @@ def decode(
     max_tokens: int,
     stop: Sequence[int] = (),
     never: Sequence[int] = (),
+    min_tokens: int = 0,
+    no_repeat: int = 0,
     sampling: Sampling | None = None,
+    numbers: Sequence[int] | None = None,
     device: torch.device | str = "cpu",
 ) -> Iterator[Step]:
     """Continue every prompt, one token a step; a row that writes a stop token, which is yielded too, leaves.
 
-    A row's chances are a function of the seed, the row and the place, so that what it becomes depends neither
-    on its company nor on how many steps others take.
+    No stop token comes before `min_tokens`, no stretch of `no_repeat` tokens twice. A row's chances are a function
+    of the seed, its number (by default its place among the prompts) and the place, so that what it becomes depends
+    neither on its company nor on how many steps others take.
     """
     sampling = sampling or Sampling()
     rows = list(range(len(prompts)))
+    keys = rows if numbers is None else numbers
     chances = (
-        np.stack([stream(sampling.seed, "sample", row).random(max_tokens) for row in rows]) if rows else None
+        np.stack([stream(sampling.seed, "sample", key).random(max_tokens) for key in keys]) if rows else None
     )
-    tokens, present = _pad_left(prompts, device)
+    written_ids = torch.zeros(len(rows), 0, dtype=torch.long, device=device)
+    tokens, present = pad_left(prompts, device)
     for place in range(max_tokens):
         if not rows or chances is None:
             return
-        logits = reader.read(tokens, present)
+        logits = precise(reader.read(tokens, present))
         allowed = forbid(logits, list(never)) if never else logits
+        if no_repeat:
+            allowed = forbid_repeats(allowed, written_ids, no_repeat)
+        if place < min_tokens:
+            allowed = forbid_ending(allowed, stop)
         chance = torch.from_numpy(chances[rows, place]).to(device)
         chosen = sampling.choose(allowed, chance)
         written = chosen.tolist()
         yield Step(rows, written, logits)
+        if no_repeat:
+            written_ids = torch.cat([written_ids, chosen[:, None]], dim=1)
         going_on = [i for i, token in enumerate(written) if token not in stop]
         if len(going_on) < len(rows):
             kept = torch.tensor(going_on, device=device, dtype=torch.long)
             reader.select(kept)
-            chosen, rows = chosen[kept], [rows[i] for i in going_on]
+            chosen, rows, written_ids = chosen[kept], [rows[i] for i in going_on], written_ids[kept]
         tokens, present = chosen[:, None], None
 
 
@@ -110,7 +123,12 @@ def continuations(steps: Iterator[Step], count: int, stop: Sequence[int] = ()) -
     return written
 
 
-def _pad_left(prompts: Sequence[Sequence[int]], device: torch.device | str) -> tuple[Tensor, Tensor | None]:
+def precise(logits: Tensor) -> Tensor:
+    """In fp32 at least: sums of log-probabilities need more digits than half precision has."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def pad_left(prompts: Sequence[Sequence[int]], device: torch.device | str) -> tuple[Tensor, Tensor | None]:
     """Prompts of several lengths end at the same place, so that the next token follows each of them."""
     longest = max((len(prompt) for prompt in prompts), default=0)
     tokens = torch.zeros(len(prompts), longest, dtype=torch.long)

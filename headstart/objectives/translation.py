@@ -1,0 +1,98 @@
+"""The translation objective: each token of the target, from the source and from the target's true tokens before it."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch.nn.functional as F
+
+from headstart.errors import UserError
+from headstart.model.heads import IGNORED
+from headstart.model.model import Model
+from headstart.model.presets import HeadConfig
+from headstart.objectives.objective import Batch, Loss, Tensors
+from headstart.text.buckets import LengthBuckets
+from headstart.text.frames import Frame, Framed, truncated_share
+from headstart.text.tokenizer import Tokenizer
+
+
+def framed_side(texts: Sequence[str], tokenizer: Tokenizer, frame: Frame, length: int) -> list[Framed]:
+    """The texts of one side of the pairs, as the model reads or writes them, cut to the length."""
+    return [frame.one(ids, length) for ids in tokenizer.encode_many(texts)]
+
+
+class Ragged:
+    """Sequences of any length in one array, so that a batch of them is padded without a loop."""
+
+    def __init__(self, sequences: Sequence[np.ndarray]) -> None:
+        self.lengths = np.array([len(sequence) for sequence in sequences], np.int64)
+        self._flat = np.concatenate(sequences).astype(np.int64)
+        self._starts = np.cumsum(self.lengths) - self.lengths
+
+    def padded(self, rows: np.ndarray, padding: int) -> tuple[np.ndarray, np.ndarray]:
+        """These sequences as one array, and what of it is not padding."""
+        places = np.arange(self.lengths[rows].max())
+        present = places < self.lengths[rows, None]
+        index = np.where(present, self._starts[rows, None] + places, 0)
+        return np.where(present, self._flat[index], padding), present
+
+
+class Translation:
+    """Teacher forcing with smoothed labels, over pairs in batches of like length."""
+
+    head = HeadConfig(kind="translation")
+
+    def __init__(
+        self,
+        sources: Sequence[Framed],
+        targets: Sequence[Framed],
+        batch_tokens: int,
+        pad_id: int,
+        target_pad_id: int,
+        smoothing: float = 0.0,
+    ) -> None:
+        """`batch_tokens` counts source, target and padding; `smoothing` is the share given to all tokens alike."""
+        if not 0 <= smoothing < 1:
+            raise UserError(f"smoothing is {smoothing}", fix="give a share from 0 to under 1, such as 0.1")
+        self.sources = Ragged([example.tokens for example in sources])
+        self.targets = Ragged([example.tokens for example in targets])
+        self.pad_id, self.target_pad_id, self.smoothing = pad_id, target_pad_id, smoothing
+        self.truncated_share = truncated_share(
+            [a if a.is_truncated else b for a, b in zip(sources, targets, strict=True)]
+        )
+        lengths = np.stack([self.sources.lengths, self.targets.lengths - 1], axis=1)
+        self.buckets = LengthBuckets(lengths, batch_tokens=batch_tokens)
+        self._measured = LengthBuckets(lengths, batch_tokens=batch_tokens, window_batches=len(lengths))
+
+    def steps_in(self, epochs: float, seed: int) -> int:
+        return max(1, round(epochs * self.buckets.batch_count(seed, 0)))
+
+    def batch_at(self, seed: int, step: int) -> Batch:
+        return self.collated(self.buckets.examples_at(seed, step))
+
+    def collated(self, rows: np.ndarray) -> Batch:
+        """These pairs as a batch: the target without its last token goes in, without its first it comes out."""
+        tokens, present = self.sources.padded(rows, self.pad_id)
+        written, is_written = self.targets.padded(rows, self.target_pad_id)
+        return {
+            "tokens": tokens, "present": present, "written": written[:, :-1],
+            "targets": np.where(is_written, written, IGNORED)[:, 1:], "rows": rows,
+        }  # fmt: skip
+
+    def loss(self, model: Model, batch: Tensors) -> Loss:
+        """The smoothed loss, which is what is trained by; where a model is measured, the plain one is logged too."""
+        # Padding comes after the target, where none of its places looks, and has no target of its own: no mask.
+        logits = model(batch["tokens"], batch["written"], source_present=batch["present"]).flatten(0, 1)
+        targets, count = batch["targets"].flatten(), (batch["targets"] != IGNORED).sum()
+        smoothed = F.cross_entropy(
+            logits, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=self.smoothing
+        )
+        if model.training:
+            return Loss(smoothed, count, {})
+        plain = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+        right = (logits.argmax(dim=-1) == targets).sum()
+        return Loss(smoothed, count, {"cross_entropy": (plain, count), "accuracy": (right, count)})
+
+    def evaluation(self) -> Iterator[Batch]:
+        """Every pair once, in batches of like length that never change."""
+        for rows in self._measured.plan(0, 0):
+            yield self.collated(rows)

@@ -1,0 +1,229 @@
+"""Training a translator: from scratch, from a base, from another translator; its scores; what is refused."""
+
+import json
+
+import pytest
+import small
+import tiny_runs
+import torch
+import translators
+
+from headstart.errors import IntegrityError, UserError
+from headstart.text.pairs import read_pairs
+from headstart.training.budget import Budget
+from headstart.training.execute import Console
+from headstart.training.loading import load
+from headstart.training.loop import LoopConfig
+from headstart.training.metrics import MetricsFile
+from headstart.training.run_directory import DataConfig
+from headstart.training.translating import Search, Translator
+from headstart.training.translation import read_sets
+from headstart.training.translation_scores import bleu_and_chrf, score_pairs
+from headstart.training.using import evaluate_run
+
+
+def parameters(run):
+    return dict(run.model.named_parameters())
+
+
+def test_a_run_is_written_and_found_again():
+    result = json.loads((translators.path_of() / "result.json").read_bytes())
+    run = translators.run_of()
+    assert run.finished
+    assert run.digest == result["weights_sha256"]
+    assert run.config.objective == "translation"
+    assert run.config.model.shape == "encoder-decoder"
+    assert run.config.loop.schedule == "inverse-sqrt"
+    assert run.vocabularies.is_joint
+    assert {"loss", "cross_entropy", "accuracy", "bleu", "chrf"} == set(result["valid"])
+    assert {"bleu", "chrf"} == set(result["test"])
+    assert result["signatures"]["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|")
+
+
+def test_the_same_command_again_finds_it_finished():
+    said = []
+    before = (translators.path_of() / "result.json").read_bytes()
+    translators.train(
+        translators.path_of(),
+        test=translators.files()["test"],
+        budget=Budget(steps=80),
+        console=Console(said.append),
+    )
+    assert "nothing to do" in said[-1]
+    assert (translators.path_of() / "result.json").read_bytes() == before
+
+
+def test_the_result_has_the_scores_that_sacrebleu_gives():
+    run, pairs = translators.run_of(), read_pairs(translators.files()["test"])
+    translator = Translator.of(run, tiny_runs.MACHINE)
+    result = json.loads((translators.path_of() / "result.json").read_bytes())
+    found = score_pairs(translator, pairs, Search())
+    assert found.values == pytest.approx(result["test"])
+    sacrebleu = pytest.importorskip("sacrebleu")
+    texts = [one.candidates[0].text for one in translator.translate(pairs.sources, Search())]
+    assert found.values["bleu"] == sacrebleu.corpus_bleu(texts, [pairs.targets]).score
+    assert found.values["chrf"] == sacrebleu.corpus_chrf(texts, [pairs.targets]).score
+
+
+def test_bleu_of_what_is_known():
+    assert bleu_and_chrf(["Un chat dort bien ici."], ["Un chat dort bien ici."]).values == {
+        "bleu": pytest.approx(100), "chrf": pytest.approx(100)
+    }  # fmt: skip
+    assert bleu_and_chrf(["xyz"], ["Un chat dort."]).values["bleu"] == 0
+
+
+def test_separate_vocabularies_have_a_file_each(tmp_path):
+    path = translators.path_of("separate")
+    run = translators.run_of("separate")
+    assert not (path / "tokenizer.json").exists()
+    assert run.config.model.vocab == run.vocabularies.source.size
+    assert run.config.model.target_vocab == run.vocabularies.target.size
+    assert run.vocabularies.source.fingerprint != run.vocabularies.target.fingerprint
+    assert parameters(run)["base.target_embedding.tokens.weight"].shape[0] == run.vocabularies.target.size
+    said = []
+    translators.train(path, vocabularies="separate", tokenizer=None, vocab=300, console=Console(said.append))
+    assert "nothing to do" in said[-1]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_another_tokenizer_in_the_run_is_refused(tmp_path, side):
+    out = tmp_path / "run"
+    translators.train(out, vocabularies="separate", tokenizer=None, vocab=300)
+    small.tokenizer().save(tmp_path)
+    (tmp_path / "tokenizer.json").rename(out / f"tokenizer.{side}.json")
+    with pytest.raises(IntegrityError, match=f"tokenizer.{side}.json"):
+        load(out)
+    with pytest.raises(IntegrityError, match=f"tokenizer.{side}.json"):
+        translators.train(out, vocabularies="separate", tokenizer=None, vocab=300, budget=Budget(steps=6))
+
+
+# ---- starts -------------------------------------------------------------------------------------------------
+
+
+def started(tmp_path, kind, into, **options):
+    """What a translator has before its first step, the base that it started from, and what was told."""
+    said = []
+    translators.train(
+        tmp_path / "run", start=tiny_runs.path_of(kind), start_into=into, console=Console(said.append),
+        learning_rate=1e-30, budget=Budget(steps=1), **options,
+    )  # fmt: skip
+    return load(tmp_path / "run"), tiny_runs.run_of(kind), "\n".join(said)
+
+
+@pytest.mark.parametrize("kind", ["masked", "masked-nsp", "causal", "rotary", "learned"])
+@pytest.mark.parametrize("into", ["encoder", "decoder", "both", None])
+def test_a_pretrained_base_starts_the_encoder_the_decoder_or_both(tmp_path, kind, into):
+    run, base, said = started(tmp_path, kind, into)
+    own, theirs = parameters(run), parameters(base)
+    stacks = {"both": ("encoder", "decoder"), None: ("encoder",)}.get(into, (into,))
+    for stack in ("encoder", "decoder"):
+        for name in (name for name in theirs if name.startswith("base.stack.")):
+            here = own[name.replace("base.stack.", f"base.{stack}.")]
+            is_same = torch.allclose(here, theirs[name], atol=1e-6)
+            is_constant = name.endswith(("norm.weight", "bias"))  # those start the same anyway
+            assert is_same == (stack in stacks) or is_constant, name
+    assert torch.allclose(
+        own["base.embedding.tokens.weight"], theirs["base.embedding.tokens.weight"], atol=1e-6
+    )
+    assert run.config.frame == base.config.frame
+    assert run.config.translation.start_into == (into or "encoder")
+    assert run.config.start == base.digest
+    assert "tensors carried over" in said
+    count = sum(name.startswith("base.stack.") for name in theirs)
+    for stack in ("encoder", "decoder"):
+        assert f"{stack:<18} {count if stack in stacks else 0} tensors from the start" in said
+    assert "cross_attention" in said, "what stays new is named"
+
+
+def test_a_start_can_have_a_decoder_of_another_depth(tmp_path):
+    run, base, _ = started(tmp_path, "masked", "encoder", overrides={"decoder_depth": 1})
+    assert (run.config.model.depth, run.config.model.decoder_depth) == (base.config.model.depth, 1)
+
+
+@pytest.mark.parametrize("kind", ["joint", "separate"])
+def test_another_translator_is_taken_whole(tmp_path, kind):
+    said = []
+    translators.train(
+        tmp_path / "run", start=translators.path_of(kind), console=Console(said.append), learning_rate=1e-30,
+        budget=Budget(steps=1),
+    )  # fmt: skip
+    own, theirs = parameters(load(tmp_path / "run")), parameters(translators.run_of(kind))
+    assert own.keys() == theirs.keys()
+    assert all(torch.allclose(own[name], theirs[name], atol=1e-6) for name in own)
+    assert "0 tensors made anew" in "\n".join(said)
+
+
+# ---- what is trained on, and measured -----------------------------------------------------------------------
+
+
+def test_without_valid_a_tenth_of_train_is_held_out_by_its_source(tmp_path):
+    texts = small.sentences(40, seed=8)
+    pairs = [(text, str(number)) for number, text in enumerate(texts + texts[:10])]
+    (tmp_path / "a.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+    sets = read_sets(DataConfig(train=str(tmp_path / "a.tsv")), 3, Console())
+    parts = {name: set(zip(found.sources, found.targets, strict=True)) for name, found in sets.items()}
+    assert parts["train"] | parts["valid"] == set(pairs)
+    assert not {source for source, _ in parts["train"]} & {source for source, _ in parts["valid"]}
+    assert 3 <= len(parts["valid"]) <= 7
+
+
+def test_a_budget_of_pairs_is_kept(tmp_path):
+    translators.train(tmp_path / "run", pairs=7, budget=Budget(epochs=1), batch_tokens=64)
+    steps = load(tmp_path / "run").step
+    translators.train(tmp_path / "all", budget=Budget(epochs=1), batch_tokens=64)
+    assert steps < load(tmp_path / "all").step / 4
+
+
+def test_bleu_on_valid_is_there_at_every_evaluation_where_asked(tmp_path):
+    loop = LoopConfig(schedule="inverse-sqrt", evaluate_every=2)
+    translators.train(tmp_path / "run", valid_bleu=True, loop=loop, search=Search())
+    log = MetricsFile(tmp_path / "run/metrics.jsonl", print).read()
+    scores = [line for line in log if line.get("event") == "valid"]
+    assert [line["step"] for line in scores] == [2, 4]
+    assert all({"loss", "cross_entropy", "bleu", "chrf"} <= set(line) for line in scores)
+    assert scores[0]["loss"] > scores[0]["cross_entropy"] > 0  # smoothing asks for what cannot be had
+
+
+def test_evaluate_gives_the_loss_the_perplexity_and_the_scores_with_their_signatures():
+    found = evaluate_run(translators.run_of(), translators.files()["valid"], tiny_runs.MACHINE)
+    result = json.loads((translators.path_of() / "result.json").read_bytes())
+    assert found.count == 15
+    for name, value in result["valid"].items():
+        assert found.metrics[name] == pytest.approx(value)
+    assert found.metrics["perplexity"] == pytest.approx(
+        torch.tensor(found.metrics["cross_entropy"]).exp().item()
+    )
+    assert found.details["signatures"] == result["signatures"]
+    greedy = evaluate_run(translators.run_of(), translators.files()["valid"], tiny_runs.MACHINE, beams=1)
+    assert greedy.metrics["loss"] == found.metrics["loss"]
+    assert greedy.details["beam"] == 1
+
+
+# ---- refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"preset_name": "tiny", "overrides": {"width": 16}}, "single stack"),
+        ({"start_into": "encoder"}, "--start-into"),
+        ({"smoothing": 1.5}, "smoothing"),
+        ({"batch_tokens": 8}, "--batch-tokens"),
+        ({"loop": LoopConfig(unfreeze_every=2)}, "--unfreeze-every"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, options, says):
+    with pytest.raises(UserError) as caught:
+        translators.train(tmp_path / "run", **options)
+    assert says in str(caught.value)
+
+
+def test_a_start_brings_its_tokenizer(tmp_path):
+    for options in ({"tokenizer": small.tokenizer()}, {"vocabularies": "separate"}):
+        with pytest.raises(UserError, match="a start brings its own tokenizer"):
+            translators.train(tmp_path / "run", start=tiny_runs.path_of("masked"), **options)
+
+
+def test_start_into_is_for_a_single_stack(tmp_path):
+    with pytest.raises(UserError, match="a translation run"):
+        translators.train(tmp_path / "run", start=translators.path_of(), start_into="both")
