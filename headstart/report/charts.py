@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 BLUE, ORANGE, GREEN, PINK, GREY, INK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A8A8A", "#222222"
-_STYLE: Any = {
+STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.edgecolor": GREY,
@@ -36,7 +36,7 @@ _STYLE: Any = {
 def _new_figure(
     width: float, height: float, panels: int = 1, ratios: Sequence[float] | None = None
 ) -> Figure:
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure, _ = plt.subplots(
             1, panels, figsize=(width, height), layout="constrained", width_ratios=ratios, squeeze=False
         )
@@ -44,7 +44,7 @@ def _new_figure(
 
 
 def _svg(figure: Figure) -> str:
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
         plt.close(figure)
@@ -55,7 +55,7 @@ def mask_chart(allowed: np.ndarray, labels: Sequence[str], title: str, padding: 
     """The mask as a grid: a row for each position, filled where it may look; padding is hatched out."""
     length = len(labels)
     size = min(max(0.42 * length, 3.5), 11)
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure = _new_figure(size + 2.2, size + 0.9)
         axes = figure.axes[0]
         axes.imshow(allowed, cmap=ListedColormap(["#F1F1F1", BLUE]), vmin=0, vmax=1, aspect="equal")
@@ -97,7 +97,7 @@ def positions_chart(table: np.ndarray) -> str:
     """The positional encoding as a heat map, and how similar the positions are to each other."""
     width = table.shape[1]
     similarity = table @ table.T / np.maximum(1e-12, (table**2).sum(axis=1).mean())
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure = _new_figure(12.5, 5.2, panels=2, ratios=[1.25, 1])
         left, right = figure.axes
         picture = left.imshow(table, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
@@ -123,7 +123,7 @@ def cost_chart(
 ) -> str:
     """Cost of a layer over the length, log-log: on paper to the left, measured to the right, where lines cross."""
     colours = [BLUE, ORANGE, GREEN, GREY]
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure = _new_figure(12.5, 5.2, panels=2)
         left, right = figure.axes
         left.set_title("On paper")
@@ -151,4 +151,42 @@ def cost_chart(
             right.annotate(
                 f"n ≈ {place:,.0f}", (place, 1e3 * value), xytext=offset, textcoords="offset points", ha=side
             )
+    return _svg(figure)
+
+
+def longer_chart(
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    trained_length: int,
+    length: int,
+    ends: Mapping[str, str],
+) -> str:
+    """The loss by how much was read, for each kind of positions; beyond the trained length the ground is grey.
+
+    `ends` has a word for each kind that stops there.
+    """
+    marks = zip([BLUE, ORANGE, GREEN, PINK], ["o", "s", "^", "D"], strict=True)
+    with plt.rc_context(STYLE):
+        figure = _new_figure(8.5, 4.8)
+        axes = figure.axes[0]
+        axes.axvspan(trained_length, length, color="#F1F1F1", zorder=0)
+        axes.axvline(trained_length, color=GREY, linestyle=":", linewidth=1.2)
+        top = axes.get_xaxis_transform()
+        axes.text(trained_length, 1.0, f"trained with {trained_length:,} tokens ", transform=top, ha="right",
+                  va="top", color=GREY)  # fmt: skip
+        axes.text(trained_length, 1.0, " longer than trained", transform=top, va="top", color=GREY)
+        for (name, points), (colour, marker) in zip(lines.items(), marks, strict=False):
+            places, losses = zip(*points, strict=True)
+            label = f"{name} ({ends[name]})" if name in ends else name
+            axes.plot(places, losses, marker=marker, markersize=5, color=colour, label=label)
+            if name in ends:
+                axes.plot(places[-1], losses[-1], "x", markersize=11, markeredgewidth=2, color=colour)
+        axes.set_xlim(0, length)
+        axes.set_xticks(range(0, length + 1, trained_length))
+        axes.grid(axis="y", color="#E6E6E6")
+        axes.set_axisbelow(True)
+        axes.margins(y=0.12)
+        axes.set_xlabel("tokens read before the one that is predicted")
+        axes.set_ylabel("loss (nats a token)")
+        axes.set_title("Positions beyond the trained length")
+        axes.legend(frameon=False, loc="lower right")
     return _svg(figure)
