@@ -1,0 +1,141 @@
+"""The three questions of the course, on real data, as studies.
+
+    HEADSTART_DATA=… python benchmarks/studies.py cls-books --out studies     # reproduced; objectives; label budgets
+    HEADSTART_DATA=… python benchmarks/studies.py imdb --out studies          # causal, masked, masked + next sentence
+    HEADSTART_DATA=… python benchmarks/studies.py ag-news --out studies       # a base pretrained on wikitext-2
+    HEADSTART_DATA=… python benchmarks/studies.py sst2 --out studies          # the base of the imdb study
+
+All with preset `lab` and a BPE of 8,000 tokens. Each is resumed by the same command, and prints its verdict. With
+--arms, --seeds or --budgets only a part is done; a later call does the rest. The pretraining wants a GPU.
+"""
+
+import argparse
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from headstart.report.page import write_report
+from headstart.study.design import FinetunePart, PretrainPart, StudyConfig, StudyPart, TokenizerPart
+from headstart.study.study import StudyProgress, study
+from headstart.training.budget import Budget
+from headstart.training.loop import LoopConfig
+from headstart.training.machine import choose
+from headstart.training.pretrain import pretrain
+
+OBJECTIVES = ["causal", "masked", "masked-nsp"]
+ARMS = ["majority", "tfidf", "scratch", "finetuned"]
+PHASE = {"length": 256, "batch_tokens": 16_384, "evaluations": 6}
+
+
+def labelled(folder: Path, ending: str) -> dict[str, str]:
+    return {name: str(folder / f"{name}.{ending}") for name in ("train", "valid", "test")}
+
+
+def cls_books(data: Path, out: Path) -> StudyConfig:
+    """Budgets of 50 to all 1,600 labels; at 1,600 the course's own comparison, 15 epochs."""
+    corpus = [str(data / name / "train.txt.gz") for name in ("fr-reviews", "fr-synopses", "fr-novels")]
+    return StudyConfig(
+        study=StudyPart(preset="lab", objectives=OBJECTIVES, arms=ARMS, budgets=[50, 200, 800, 1600]),
+        tokenizer=TokenizerPart(vocab=8_000),
+        pretrain=[
+            PretrainPart(
+                corpus=corpus,
+                valid=str(data / "fr-reviews" / "valid.txt.gz"),
+                documents="line",
+                epochs=3.0,
+                **PHASE,
+            )
+        ],
+        finetune=FinetunePart(
+            **labelled(data / "cls-books", "jsonl.gz"), epochs=15, batch=32, length=256, evaluations=15
+        ),
+    )
+
+
+def imdb(data: Path, out: Path) -> StudyConfig:
+    """All labels, the three objectives at equal compute."""
+    corpus = [str(data / "imdb-small" / "unlabelled.txt.gz")]
+    return StudyConfig(
+        study=StudyPart(preset="lab", objectives=OBJECTIVES, arms=ARMS, budgets=[4990]),
+        tokenizer=TokenizerPart(vocab=8_000),
+        pretrain=[PretrainPart(corpus=corpus, documents="line", epochs=8.0, **PHASE)],
+        finetune=FinetunePart(
+            **labelled(data / "imdb-small", "jsonl.gz"), epochs=5, batch=32, length=256, evaluations=5
+        ),
+    )
+
+
+def ag_news(data: Path, out: Path) -> StudyConfig:
+    """Topics of news; the base has read wikitext-2."""
+    base = out / "wikitext-base"
+    pretrain(
+        [data / "wikitext-2" / "train.txt.gz"], valid=data / "wikitext-2" / "valid.txt.gz", out=base,
+        preset_name="lab", vocab=8_000, budget=Budget(epochs=8), length=256, batch_tokens=16_384,
+        documents="line", loop=LoopConfig(schedule="cosine", warmup=0.05), machine=choose(),
+    )  # fmt: skip
+    return _started(base, labelled(data / "ag-news-small", "jsonl.gz"))
+
+
+def sst2(data: Path, out: Path) -> StudyConfig:
+    """Short opinions on films; the base has read the unlabelled reviews of imdb-small."""
+    return _started(out / "imdb" / "pretrain" / "causal-s0", labelled(data / "sst2", "jsonl"))
+
+
+def _started(base: Path, files: dict[str, str]) -> StudyConfig:
+    return StudyConfig(
+        study=StudyPart(arms=["majority", "tfidf", "scratch"], start=str(base), budgets=[50, 200, 800, 1600]),
+        finetune=FinetunePart(**files, epochs=10, batch=32, length=128, evaluations=10),
+    )
+
+
+STUDIES = {"cls-books": cls_books, "imdb": imdb, "ag-news": ag_news, "sst2": sst2}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--out", type=Path, default=Path("studies"))
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="of the study")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--arms", help="with commas")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--budgets", help="with commas")
+    options = parser.parse_args()
+    if "HEADSTART_DATA" not in os.environ:
+        sys.exit("skipped: HEADSTART_DATA is not set")
+    config = STUDIES[options.study](Path(os.environ["HEADSTART_DATA"]), options.out)
+    changes = {
+        "arms": options.arms and options.arms.split(","),
+        "seeds": options.seeds,
+        "budgets": options.budgets and [int(number) for number in options.budgets.split(",")],
+    }
+    config = replace(
+        config, study=replace(config.study, **{key: value for key, value in changes.items() if value})
+    )
+    told = -1
+
+    def on_progress(progress: StudyProgress) -> None:
+        nonlocal told
+        if progress.finished > told:
+            told = progress.finished
+            print(f"{options.study}: {told} of {progress.tasks}", file=sys.stderr)
+
+    directory = options.out / options.study
+    found = study(
+        config, out=directory, jobs=options.jobs, device=options.device, tell=lambda line: print(line, file=sys.stderr),
+        command=["python", "benchmarks/studies.py", options.study], on_progress=on_progress,
+    )  # fmt: skip
+    print("\n".join(found["verdict"]))
+    for score in found["scores"]:
+        if score["accuracy"]:
+            a = score["accuracy"]
+            interval = f"{100 * a['value']:.1f} ({100 * a['low']:.1f} to {100 * a['high']:.1f})"
+            print(f"{score['arm']:<22} {score['budget']:>6} labels  {interval}")
+    print(write_report(directory))
+
+
+if __name__ == "__main__":
+    main()

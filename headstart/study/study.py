@@ -1,0 +1,312 @@
+"""Does pretraining pay, and how much? The whole study in one call; calling it again goes on.
+
+directory/  study.toml  data/  tokenizer/  pretrain/OBJECTIVE-sN/  trials/ARM-bN-sN/  study.json  timing.json
+"""
+
+import dataclasses
+import json
+import os
+import time
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headstart.config import build, read_toml, to_toml
+from headstart.errors import UserError
+from headstart.study.design import (
+    KINDS,
+    FinetunePart,
+    PretrainPart,
+    StudyConfig,
+    StudyPart,
+    TokenizerPart,
+    Trial,
+    trials_of,
+)
+from headstart.study.material import Material, prepare
+from headstart.study.results import summarise
+from headstart.study.trial import (
+    OnShare,
+    Pretraining,
+    pretraining_operations,
+    run_pretraining,
+    run_trial,
+    trial_file,
+    trial_operations,
+)
+from headstart.study.workers import Outcome, Task, carry_out
+from headstart.text.demo import write as write_demo
+from headstart.training.lock import RunLock
+from headstart.training.machine import Device, choose
+from headstart.training.run_directory import write_whole
+
+GPU_JOBS = 4  # a small model leaves most of a GPU idle
+# What may differ between two commands on one directory: more arms, budgets and seeds are more trials, no other ones.
+_MAY_GROW = {"arms", "budgets", "seeds", "objectives"}
+_FILES = {"corpus", "train", "valid", "test"}
+
+
+@dataclass(frozen=True)
+class StudyProgress:
+    """How far a study is, in shares of its work."""
+
+    done: float
+    total: float
+    finished: int
+    tasks: int
+    running: dict[str, float] = field(default_factory=dict)
+
+
+def demo_config(null: bool = False) -> StudyConfig:
+    """The study of the embedded corpus: minutes on two cores."""
+    return StudyConfig(
+        study=StudyPart(demo="null" if null else "plain", seeds=3, budgets=[50, 200]),
+        tokenizer=TokenizerPart(vocab=2_000),
+        pretrain=[PretrainPart(epochs=2.5, length=128, optimizer="muon", evaluations=5)],
+        finetune=FinetunePart(length=128, pooling="mean", epochs=6.0, least_steps=120, batch=8, evaluations=6),
+    )
+
+
+def read_study(path: str | Path) -> tuple[StudyConfig, dict[str, Any]]:
+    """A STUDY.toml: its settings, and the fields of the model that it overrides."""
+    data = read_toml(path)
+    model = data.pop("model", {})
+    data.pop("material", None)
+    return build(StudyConfig, data, str(path)), model
+
+
+def study(
+    config: StudyConfig | None = None,
+    *,
+    out: str | Path,
+    model: dict[str, Any] | None = None,
+    jobs: int | None = None,
+    device: Device = "auto",
+    command: list[str] | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+    on_progress: Callable[[StudyProgress], None] = lambda progress: None,
+) -> dict[str, Any]:
+    """Prepare, carry out what is missing, summarise; returns what study.json holds."""
+    config, directory = config or demo_config(), Path(out)
+    with RunLock(directory):
+        given = _with_start(config)
+        material = prepare(_with_demo(given, directory), model or {}, directory, device, tell)
+        settings = _settings(material, given, model or {})
+        _check_same(directory, settings)
+        pretrainings = _pretrainings(material)
+        tasks = _tasks(material, pretrainings)
+        tell(_opening(material, tasks))
+        outcomes = _carry_out(material, tasks, jobs or _jobs(material), on_progress)
+        found = summarise(material, pretrainings, outcomes, command or ["headstart", "study"], settings)
+        write_whole(
+            directory / "study.json", json.dumps(found, indent=1, ensure_ascii=False).encode() + b"\n"
+        )
+    return found
+
+
+def _with_demo(config: StudyConfig, directory: Path) -> StudyConfig:
+    """The embedded corpus as files in the study's directory."""
+    if not config.study.demo:
+        return config
+    if config.finetune.train or any(phase.corpus for phase in config.pretrain):
+        raise UserError("--demo and files at once", fix="give --demo, or --corpus and --train")
+    place = directory / "demo"
+    write_demo(place, seed=0, null=config.study.demo == "null")
+    files = {name: str(place / f"{name}.jsonl") for name in ("train", "valid", "test")}
+    corpus = [str(place / "unlabelled.txt")]
+    return dataclasses.replace(
+        config,
+        pretrain=[dataclasses.replace(phase, corpus=corpus) for phase in config.pretrain],
+        finetune=dataclasses.replace(config.finetune, **files),  # type: ignore[arg-type]
+    )
+
+
+def _with_start(config: StudyConfig) -> StudyConfig:
+    """A given base is an arm of its own; without a corpus it is the only pretrained one."""
+    if not config.study.start:
+        return config
+    has_corpus = any(phase.corpus for phase in config.pretrain)
+    kinds = [k for k in config.study.arms if has_corpus or k not in ("frozen", "finetuned", "shuffled")]
+    arms = list(dict.fromkeys([*kinds, "imported"]))
+    return dataclasses.replace(
+        config,
+        study=dataclasses.replace(config.study, arms=arms),
+        pretrain=config.pretrain if has_corpus else [],
+    )
+
+
+def _settings(material: Material, given: StudyConfig, model: dict[str, Any]) -> dict[str, Any]:
+    """All settings as resolved, files under the names that they were given by, and what was in them."""
+    config, data = dataclasses.asdict(material.config), material.facts["data"]
+    for phase, asked in zip(config["pretrain"], given.pretrain, strict=True):
+        phase |= {"corpus": asked.corpus, "valid": asked.valid}
+    config["finetune"] |= {name: getattr(given.finetune, name) for name in ("train", "valid", "test")}
+    config["model"] = {key: value for key, value in model.items() if value is not None}
+    config["material"] = {name: data[name]["sha256"] for name in ("train", "valid", "test")}
+    config["material"]["corpus"] = [entry["sha256"] for entry in data["corpus"]]
+    return config
+
+
+def _check_same(directory: Path, settings: dict[str, Any]) -> None:
+    """Refuse a command that differs from the one that began this directory in what its trials hang on."""
+    file = directory / "study.toml"
+    if file.exists():
+        before, now = _compared(read_toml(file)), _compared(tomllib.loads(to_toml(settings)))
+        differing = [
+            f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
+            for key in sorted({*before, *now})
+            if before.get(key) != now.get(key)
+        ]
+        if differing:
+            raise UserError(
+                "the study was started with other settings:\n  " + "\n  ".join(differing),
+                where=str(directory),
+                fix="give the same settings, or another --out",
+            )
+    write_whole(file, to_toml(settings).encode())
+
+
+def _compared(settings: dict[str, Any]) -> dict[str, Any]:
+    """By name what may not change; files are compared by their content, wherever they are."""
+    phases = settings.pop("pretrain", [])
+    contents = {f"{name} file": digest for name, digest in settings.pop("material", {}).items()}
+    sections = {
+        "content": contents,
+        **settings,
+        **{f"pretrain {number + 1}": phase for number, phase in enumerate(phases)},
+    }
+    return {
+        f"{section}.{key}": value
+        for section, values in sections.items()
+        for key, value in values.items()
+        if key not in _FILES and not (section == "study" and key in _MAY_GROW)
+    }
+
+
+# ---- carrying out ---------------------------------------------------------------------------------------------
+
+
+def _pretrainings(material: Material) -> list[Pretraining]:
+    study = material.config.study
+    if not material.steps or not set(study.arms) & {"frozen", "finetuned", "shuffled"}:
+        return []
+    numbers = range(min(study.pretrain_seeds, study.seeds))
+    found = [Pretraining(objective, n) for objective in study.objectives for n in numbers]  # type: ignore[arg-type]
+    if "shuffled" in study.arms:
+        found += [Pretraining(study.objectives[0], n, shuffled=True) for n in numbers]  # type: ignore[arg-type]
+    return found
+
+
+def _tasks(material: Material, pretrainings: list[Pretraining]) -> list[Task]:
+    """Pretrainings first, since much waits for them; then trials, those that wait for nothing before the others."""
+    tasks = [
+        Task(task.name, (material, task), cost=pretraining_operations(material, task.objective))
+        for task in pretrainings
+    ]
+    for trial in trials_of(material.config.study):
+        base = _base(material, trial)
+        cost = max(trial_operations(material, trial), 1.0)
+        tasks.append(Task(trial.name, (material, trial), cost=cost, after=(base,) if base else ()))
+    return sorted(tasks, key=lambda task: (isinstance(task.argument[1], Trial), bool(task.after)))
+
+
+def _base(material: Material, trial: Trial) -> str | None:
+    arm = trial.arm
+    if arm.kind not in ("frozen", "finetuned", "shuffled") or arm.objective is None:
+        return None
+    number = trial.seed % material.config.study.pretrain_seeds
+    return Pretraining(arm.objective, number, arm.kind == "shuffled").name
+
+
+def work(argument: tuple[Material, Pretraining | Trial], on_share: OnShare) -> None:
+    """What a worker does with a task."""
+    material, task = argument
+    if isinstance(task, Trial):
+        run_trial(material, task, on_share)
+    else:
+        run_pretraining(material, task, on_share)
+
+
+def _jobs(material: Material) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    most = max(1, cores // material.config.study.threads)
+    on_gpu = choose(material.device).device.type == "cuda"
+    return min(most, GPU_JOBS) if on_gpu else most
+
+
+def _carry_out(
+    material: Material, tasks: list[Task], jobs: int, on_progress: Callable[[StudyProgress], None]
+) -> dict[str, Outcome]:
+    """Do what is not done yet, and keep the times, which are nobody's result, beside it."""
+    missing = [task for task in tasks if not _is_done(material, task)]
+    names = {task.name for task in missing}
+    waits = [dataclasses.replace(t, after=tuple(name for name in t.after if name in names)) for t in missing]
+    costs = {task.name: task.cost for task in tasks}
+    total, before = sum(costs.values()), sum(costs[task.name] for task in tasks if task.name not in names)
+    running: dict[str, float] = {}
+    finished: list[str] = []
+    times = _Times(material, jobs)
+
+    def report() -> None:
+        done = before + sum(costs[name] for name in finished) + sum(costs[n] * s for n, s in running.items())
+        on_progress(
+            StudyProgress(done, total, len(tasks) - len(missing) + len(finished), len(tasks), dict(running))
+        )
+
+    def on_share(name: str, share: float) -> None:
+        running[name] = share
+        report()
+
+    def on_outcome(outcome: Outcome) -> None:
+        running.pop(outcome.name, None)
+        finished.append(outcome.name)
+        times.note(outcome)
+        report()
+
+    report()
+    return carry_out(waits, work, jobs, on_share=on_share, on_outcome=on_outcome)
+
+
+def _is_done(material: Material, task: Task) -> bool:
+    what = task.argument[1]
+    if isinstance(what, Trial):
+        return trial_file(material, what).exists()
+    return (material.base_of(what.objective, what.seed, what.shuffled) / "result.json").exists()
+
+
+class _Times:
+    """timing.json: how long each task took, over all calls."""
+
+    def __init__(self, material: Material, jobs: int) -> None:
+        self.file = material.directory / "timing.json"
+        machine = choose(material.device, material.config.study.precision, material.config.study.threads)
+        self.times: dict[str, Any] = {"seconds": 0.0, "pretraining": {}, "trials": {}}
+        if self.file.exists():
+            self.times |= json.loads(self.file.read_bytes())
+        self.times |= {"jobs": jobs, "threads": material.config.study.threads, "machine": machine.facts()}
+        self._since = time.monotonic()
+
+    def note(self, outcome: Outcome) -> None:
+        kind = "trials" if "-b" in outcome.name else "pretraining"
+        self.times[kind][outcome.name] = self.times[kind].get(outcome.name, 0.0) + round(outcome.seconds, 2)
+        now = time.monotonic()
+        self.times["seconds"] = round(self.times["seconds"] + now - self._since, 2)
+        self._since = now
+        write_whole(self.file, json.dumps(self.times, indent=1).encode() + b"\n")
+
+
+def _opening(material: Material, tasks: list[Task]) -> str:
+    study, data = material.config.study, material.facts["data"]
+    operations = sum(task.cost for task in tasks)
+    rates = ", ".join(f"{rate:g}" for rate in material.rates)
+    return (
+        f"{data['train']['rows']:,} labelled rows to learn from, {data['valid']['rows']:,} to choose by, "
+        f"{data['test']['rows']:,} to test on; {len(material.labels)} classes\n"
+        f"{len(tasks)} pieces of work ({study.seeds} seeds, budgets of {', '.join(map(str, study.budgets))} labels), "
+        f"{operations:.2g} operations; every neural arm tries the rates {rates} on valid"
+    )
+
+
+__all__ = ["KINDS", "StudyProgress", "demo_config", "read_study", "study"]

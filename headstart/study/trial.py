@@ -1,0 +1,298 @@
+"""One piece of a study, carried out in a process of its own: a pretraining, or a trial.
+
+Each leaves a small file when it is finished (a run's result.json, a trial's trial.json); what has one is not done
+again, and what was interrupted goes on as any run does. Nothing here reads a clock.
+"""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headstart.plan.operations import Lengths, per_text
+from headstart.study.baselines import majority, tfidf
+from headstart.study.design import Arm, Seeds, Trial, steps_of
+from headstart.study.material import Material, text_operations
+from headstart.text.labelled import LabelledSet, read_labelled
+from headstart.text.labels import LabelMap
+from headstart.text.splits import label_subset
+from headstart.training.budget import Budget
+from headstart.training.execute import Console
+from headstart.training.finetune import finetune
+from headstart.training.loading import load
+from headstart.training.loop import LoopConfig, Progress
+from headstart.training.machine import Machine, choose
+from headstart.training.metrics import MetricsFile
+from headstart.training.optimizer import OptimizerConfig
+from headstart.training.pretrain import PretrainObjective, pretrain
+from headstart.training.run_directory import write_whole
+from headstart.training.using import labelled_outputs
+
+OnShare = Callable[[float], None]
+
+
+class Pretraining(NamedTuple):
+    """The pretraining of an objective with a seed; the control has its tokens shuffled."""
+
+    objective: PretrainObjective
+    seed: int
+    shuffled: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{'shuffled-' if self.shuffled else ''}{self.objective}-s{self.seed}"
+
+
+def _machine(material: Material) -> Machine:
+    study = material.config.study
+    return choose(material.device, study.precision, study.threads)
+
+
+# ---- pretraining --------------------------------------------------------------------------------------------
+
+
+def run_pretraining(material: Material, task: Pretraining, on_share: OnShare) -> None:
+    """All phases, each from the one before; the last one is the base."""
+    config, how = material.config, material.config.reading
+    place = material.base_of(task.objective, task.seed, task.shuffled)
+    phases, before = config.pretrain, None
+    steps = material.steps[task.objective]
+    for number, phase in enumerate(phases):
+        out = place if number == len(phases) - 1 else place.with_name(f"{place.name}-phase-{number + 1}")
+        done, total = sum(steps[:number]), sum(steps)
+
+        def on_step(progress: Progress, done: int = done, total: int = total) -> None:
+            on_share((done + progress.step) / total)
+
+        pretrain(
+            phase.corpus, out=out, objective=task.objective, valid=phase.valid or None,
+            preset_name=config.study.preset, overrides=_shape(material, task.objective),
+            tokenizer=None if before else material.tokenizer, start=before,
+            budget=Budget(steps=steps[number]), length=phase.length, batch_tokens=phase.batch_tokens,
+            documents=phase.documents, text_column=how.text_column, encoding=how.encoding, errors=how.errors,
+            skip_bad_rows=how.skip_bad_rows, shuffled=task.shuffled,
+            optimizer=OptimizerConfig(optimizer=phase.optimizer, weight_decay=phase.weight_decay),
+            learning_rate=phase.learning_rate or None,
+            loop=LoopConfig(
+                seed=Seeds.of(config.study.seed, task.seed).order, schedule=phase.schedule,
+                warmup=phase.warmup, evaluate_every=max(1, steps[number] // max(1, phase.evaluations)),
+            ),
+            machine=_machine(material), console=Console(on_step=on_step),
+        )  # fmt: skip
+        before = out
+    shutil.rmtree(place / "checkpoints", ignore_errors=True)  # a finished base is its weights
+
+
+def pretraining_facts(material: Material, task: Pretraining) -> dict[str, Any]:
+    """What study.json says of a finished pretraining: the loss over its steps, and what it cost."""
+    place = material.base_of(task.objective, task.seed, task.shuffled)
+    result = json.loads((place / "result.json").read_bytes())
+    records = [r for r in MetricsFile(place / "metrics.jsonl", print).read() if r.get("event") == "valid"]
+    valid = result["valid"] or {}
+    bits, loss = valid.get("bits_per_byte"), valid.get("loss")
+    share = bits / loss if bits and loss else None  # the same text: bits per byte go with the loss
+    curve = [
+        {"step": r["step"], "loss": r["loss"], "bits_per_byte": r["loss"] * share if share else None}
+        for r in records
+    ]
+    phases, steps = material.config.pretrain, material.steps[task.objective]
+    return {
+        "name": task.name, "objective": task.objective, "seed": task.seed, "shuffled": task.shuffled,
+        "status": "done", "error": None, "steps": sum(steps),
+        "tokens": sum(
+            n * max(1, p.batch_tokens // p.length) * p.length for n, p in zip(steps, phases, strict=True)
+        ),
+        "operations": pretraining_operations(material, task.objective), "loss": loss, "bits_per_byte": bits,
+        "curve": curve,
+    }  # fmt: skip
+
+
+# ---- what it costs ------------------------------------------------------------------------------------------
+
+
+def pretraining_operations(material: Material, objective: PretrainObjective) -> float:
+    """Forward and backward over all phases."""
+    phases = zip(material.config.pretrain, material.steps[objective], strict=True)
+    return float(
+        sum(
+            steps
+            * max(1, phase.batch_tokens // phase.length)
+            * text_operations(material, objective, phase.length)
+            for phase, steps in phases
+        )
+    )
+
+
+def step_operations(material: Material, arm: Arm) -> float:
+    """Of one step of fine-tuning, by the mean length of a text; a frozen base has no backward."""
+    freeze = "base" if arm.kind == "frozen" else None
+    lengths = Lengths(max(1, round(material.mean_tokens)))
+    totals = per_text(material.model_for(arm.objective), material.head, lengths, freeze)  # type: ignore[arg-type]
+    return float(material.config.finetune.batch * (totals.forward + totals.backward))
+
+
+def trial_steps(material: Material, trial: Trial) -> tuple[int, int]:
+    """The steps of each try of a trial, and how many make an epoch; the long scratch has the base's compute too."""
+    steps, epoch = steps_of(material.config.finetune, trial.budget)
+    if trial.arm.kind == "scratch-long":
+        extra = pretraining_operations(material, trial.arm.objective or "causal")
+        steps += round(extra / len(material.rates) / step_operations(material, trial.arm))
+    return steps, epoch
+
+
+def trial_operations(material: Material, trial: Trial) -> float:
+    """Of all tries of a trial; baselines count as none."""
+    if trial.arm.kind in ("majority", "tfidf"):
+        return 0.0
+    steps, _ = trial_steps(material, trial)
+    return len(material.rates) * steps * step_operations(material, trial.arm)
+
+
+# ---- trials -------------------------------------------------------------------------------------------------
+
+
+def trial_file(material: Material, trial: Trial) -> Path:
+    return material.directory / "trials" / trial.name / "trial.json"
+
+
+def run_trial(material: Material, trial: Trial, on_share: OnShare) -> None:
+    """Carry a trial out and write its trial.json; one that is there is left alone."""
+    file = trial_file(material, trial)
+    if file.exists():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    found = (_baseline if trial.arm.kind in ("majority", "tfidf") else _neural)(material, trial, on_share)
+    facts = {
+        "arm": trial.arm.name,
+        "budget": trial.budget,
+        "seed": trial.seed,
+        "status": "done",
+        "error": None,
+    }
+    operations = trial_operations(material, trial)
+    write_whole(file, json.dumps({**facts, "operations": operations, **found}).encode() + b"\n")
+    _tidy(material, trial, found["rate"])
+
+
+def _sets(material: Material) -> tuple[dict[str, LabelledSet], LabelMap]:
+    sets = {name: read_labelled(material.labelled(name)) for name in ("train", "valid", "test")}
+    return sets, LabelMap(material.labels)
+
+
+def _baseline(material: Material, trial: Trial, on_share: OnShare) -> dict[str, Any]:
+    sets, labels = _sets(material)
+    seeds = Seeds.of(material.config.study.seed, trial.seed)
+    train = sets["train"]
+    train = train.subset(label_subset(train.labels, train.whole_texts, trial.budget, seeds.labels))
+    targets = labels.ids(train)
+    tries: list[dict[str, float]] = []
+    if trial.arm.kind == "majority":
+        predictions, rate = majority(targets, len(sets["test"])), None
+    else:
+        result = tfidf(
+            train.whole_texts, targets, sets["valid"].whole_texts, labels.ids(sets["valid"]),
+            sets["test"].whole_texts, seed=seeds.order,
+        )  # fmt: skip
+        predictions, rate = result.predictions, result.strength
+        tries = [{"rate": c, "accuracy": accuracy, "loss": loss} for c, accuracy, loss in result.tries]
+    return {
+        "rate": rate, "tries": tries, "steps": 0, "epochs": 0.0, "curve": [],
+        "predictions": np.asarray(predictions).tolist(),
+    }  # fmt: skip
+
+
+def _neural(material: Material, trial: Trial, on_share: OnShare) -> dict[str, Any]:
+    """Try every rate on the same rows in the same order, choose on valid, and only then look at test."""
+    machine = _machine(material)
+    steps, epoch = trial_steps(material, trial)
+    tries: list[tuple[dict[str, float], list[dict[str, float]], Path]] = []
+    for number, rate in enumerate(material.rates):
+
+        def on_step(progress: Progress, number: int = number) -> None:
+            on_share((number + progress.step / progress.steps) / len(material.rates))
+
+        out = trial_file(material, trial).parent / f"rate-{rate:g}"
+        _finetune(material, trial, rate, steps, epoch, out, machine, on_step)
+        curve = _curve(out, epoch)
+        last = curve[-1]
+        tries.append(({"rate": rate, "accuracy": last["accuracy"], "loss": last["loss"]}, curve, out))
+    best, curve, out = max(tries, key=lambda t: (t[0]["accuracy"], -t[0]["loss"], -t[0]["rate"]))
+    sets, _ = _sets(material)
+    outputs, _ = labelled_outputs(load(out, machine.device), sets["test"], machine)
+    return {
+        "rate": best["rate"], "tries": [t for t, _, _ in tries], "steps": steps, "epochs": steps / epoch,
+        "curve": curve, "predictions": outputs.argmax(axis=1).tolist(),
+    }  # fmt: skip
+
+
+def _finetune(
+    material: Material,
+    trial: Trial,
+    rate: float,
+    steps: int,
+    epoch: int,
+    out: Path,
+    machine: Machine,
+    on_step: Callable[[Progress], None],
+) -> None:
+    config, arm = material.config.finetune, trial.arm
+    seeds = Seeds.of(material.config.study.seed, trial.seed)
+    start = _start(material, trial)
+    every = epoch * max(1, -(-steps // (epoch * config.evaluations)))
+    finetune(
+        material.labelled("train"), valid=material.labelled("valid"), out=out, labels=trial.budget,
+        labels_seed=seeds.labels, initial_seed=seeds.initial, start=start,
+        preset_name=material.config.study.preset,
+        overrides={} if start else _shape(material, arm.objective),
+        tokenizer=None if start else material.tokenizer, pooling=config.pooling or None,
+        freeze="base" if arm.kind == "frozen" else "nothing", budget=Budget(steps=steps),
+        length=config.length, batch=config.batch, learning_rate=rate,
+        optimizer=OptimizerConfig(weight_decay=config.weight_decay),
+        loop=LoopConfig(
+            seed=seeds.order, schedule=config.schedule, warmup=config.warmup, evaluate_every=every, keep=1,
+            # So many epochs would only overfit: the long scratch ends with its best on valid.
+            patience=10**9 if arm.kind == "scratch-long" else 0,
+        ),
+        machine=machine, console=Console(on_step=on_step),
+    )  # fmt: skip
+
+
+def _start(material: Material, trial: Trial) -> Path | None:
+    arm = trial.arm
+    if arm.kind == "imported":
+        return Path(material.config.study.start)
+    if arm.kind in ("scratch", "scratch-long"):
+        return None
+    assert arm.objective is not None
+    return material.base_of(arm.objective, trial.seed, shuffled=arm.kind == "shuffled")
+
+
+def _shape(material: Material, objective: PretrainObjective | None) -> dict[str, Any]:
+    """The fields of the base, all of them: a preset's name alone does not say what a study overrides."""
+    own = {"vocab", "tokenizer", "segments"}
+    fields = vars(material.model_for(objective))
+    return {name: value for name, value in fields.items() if name not in own}
+
+
+def _curve(run: Path, epoch: int) -> list[dict[str, float]]:
+    records = MetricsFile(run / "metrics.jsonl", print).read()
+    return [
+        {"epoch": r["step"] / epoch, "accuracy": r["accuracy"], "loss": r["loss"]}
+        for r in records
+        if r.get("event") == "valid"
+    ]
+
+
+def _tidy(material: Material, trial: Trial, rate: float | None) -> None:
+    """Weights and checkpoints of hundreds of trials would fill a disk; one run of each arm stays usable."""
+    keeps = trial.budget == max(material.config.study.budgets) and trial.seed == 0
+    for run in trial_file(material, trial).parent.glob("rate-*"):
+        for folder in ("checkpoints", "best"):
+            shutil.rmtree(run / folder, ignore_errors=True)
+        if not (keeps and run.name == f"rate-{rate:g}"):
+            with contextlib.suppress(FileNotFoundError):
+                (run / "weights.safetensors").unlink()

@@ -1,0 +1,225 @@
+"""The verdict: a few plain sentences, made from the numbers of study.json and from nothing else.
+
+What is claimed is what the intervals and Holm's p carry. Where TF-IDF does as well, that comes first. "Language was
+transferred" is claimed only where the pretrained arm beats scratch and, where that arm was run, `shuffled` too.
+"""
+
+from typing import Any
+
+LEVEL = 0.05
+Found = dict[str, Any]
+
+
+def verdict(found: Found) -> list[str]:
+    """The sentences, the most important first."""
+    kinds = {arm["name"]: arm["kind"] for arm in found["arms"]}
+    tuned = [name for name, kind in kinds.items() if kind in ("finetuned", "imported")]
+    sentences = [*_tfidf(found, tuned), *_objectives(found, tuned)]
+    for name in tuned:
+        against = next(
+            (
+                d["against"]
+                for d in found["differences"]
+                if d["arm"] == name and kinds[d["against"]] == "scratch"
+            ),
+            None,
+        )
+        if against:
+            sentences += _pays(found, name, against, len(tuned) > 1)
+            sentences += _worth(found, name)
+    if tuned and not any(d["arm"] in tuned for d in found["differences"]):
+        sentences.append("Whether pretraining pays cannot be said: the trials that would tell are missing.")
+    return [*sentences, *_compute(found), *_caveats(found, tuned)]
+
+
+# ---- the sentences ----------------------------------------------------------------------------------------------
+
+
+def _tfidf(found: Found, tuned: list[str]) -> list[str]:
+    """Whether something simple would do, at the largest budget: said first where it does."""
+    largest = max(found["budgets"])
+    best = _best(found, tuned, largest)
+    row = _difference(found, best, "tfidf", largest)
+    if row is None or best is None:
+        return []
+    simple, neural = _score(found, "tfidf", largest), _score(found, best, largest)
+    figures = f"with {largest:,} labels it reaches {simple}, the best Transformer here ({best}) {neural}"
+    if _is_clear(row) and row["value"] < 0:
+        return [f"TF-IDF with logistic regression is better: {figures}. For this task, use that."]
+    if _is_clear(row):
+        smaller = [b for b in found["budgets"] if b != largest]
+        losing = [
+            b for b in smaller
+            if (r := _difference(found, _best(found, tuned, b), "tfidf", b)) and not (_is_clear(r) and r["value"] > 0)
+        ]  # fmt: skip
+        where = f" (not so, or not clearly, with {_listed(losing)} labels)" if losing else ""
+        return [f"TF-IDF with logistic regression is behind: {figures}{where}."]
+    return [
+        f"TF-IDF with logistic regression does as well, as far as this study can tell: {figures} "
+        f"(difference {_points(row)}). It costs seconds."
+    ]
+
+
+def _pays(found: Found, name: str, against: str, several: bool) -> list[str]:
+    """Whether the pretrained arm beats scratch, budget by budget."""
+    rows = [d for d in found["differences"] if d["arm"] == name and d["against"] == against]
+    if not rows:
+        return []
+    better = [row for row in rows if _is_clear(row) and row["value"] > 0]
+    worse = [row for row in rows if _is_clear(row) and row["value"] < 0]
+    who = f"Pretraining ({name})" if several else "Pretraining"
+    if not better and not worse:
+        figures = "; ".join(f"{_points(row)} with {row['budget']:,} labels" for row in rows)
+        corrected = f" once {len(rows)} budgets are allowed for (Holm)" if len(rows) > 1 else ""
+        return [
+            f"{who} makes no difference that this study can be sure of{corrected}, against {against}: {figures}. "
+            f"{_sentence(found['power']['sentence'])}"
+        ]
+    sentences = []
+    if better:
+        figures = "; ".join(f"{_points(row)} with {row['budget']:,} labels" for row in better)
+        sentences.append(f"{who} pays here, against {against}: {figures}.")
+        sentences += _language(found, name, better)
+    if worse:
+        figures = "; ".join(f"{_points(row)} with {row['budget']:,} labels" for row in worse)
+        sentences.append(f"{who} does harm here, against {against}: {figures}.")
+    quiet = [row["budget"] for row in rows if not _is_clear(row)]
+    if quiet and better:
+        sentences.append(f"With {_listed(quiet)} labels no difference can be seen.")
+    return sentences
+
+
+def _language(found: Found, name: str, better: list[Found]) -> list[str]:
+    """Whether the gain is one of language, or only that of weights of a good scale."""
+    control = {
+        d["budget"]: d for d in found["differences"] if d["arm"] == name and d["against"] == "shuffled"
+    }
+    if not any(arm["kind"] == "shuffled" for arm in found["arms"]):
+        return []
+    rows = [control[row["budget"]] for row in better if row["budget"] in control]
+    held = [row for row in rows if _is_clear(row) and row["value"] > 0]
+    if not held:
+        return [
+            "It is not language that was transferred: a base pretrained on the same tokens in random order "
+            "does as well."
+        ]
+    figures = "; ".join(f"{_points(row)} with {row['budget']:,} labels" for row in held)
+    return [
+        f"It is language that was transferred: a base pretrained on shuffled tokens is behind by {figures}."
+    ]
+
+
+def _worth(found: Found, name: str) -> list[str]:
+    """What the gain is worth in labels, at the smallest budget where there is one."""
+    clear = {
+        d["budget"] for d in found["differences"]
+        if d["arm"] == name and d["against"].startswith("scratch") and d["reading"] == "equal labels"
+        and _is_clear(d) and d["value"] > 0
+    }  # fmt: skip
+    rows = [row for row in found["head_start"] if row["arm"] == name and row["budget"] in clear]
+    return [_sentence(row["labels"]["sentence"]) for row in rows[:1]]
+
+
+def _objectives(found: Found, tuned: list[str]) -> list[str]:
+    """Which objective, where there are several."""
+    if sum(arm["kind"] == "finetuned" for arm in found["arms"]) < 2:
+        return []
+    largest = max(found["budgets"])
+    best = _best(found, tuned, largest)
+    scores = ", ".join(f"{name} {_score(found, name, largest)}" for name in tuned)
+    rows = [
+        d for d in found["differences"]
+        if d["budget"] == largest and d["arm"] in tuned and d["against"] in tuned
+    ]  # fmt: skip
+    if any(_is_clear(row) for row in rows):
+        return [f"Of the objectives {best} is ahead with {largest:,} labels: {scores}."]
+    return [f"The objectives cannot be told apart with {largest:,} labels: {scores}."]
+
+
+def _compute(found: Found) -> list[str]:
+    """The reading at equal total compute."""
+    sentences = []
+    for row in found["differences"]:
+        if row["reading"] == "equal compute":
+            given = f"scratch given the pretraining's compute too, with {row['budget']:,} labels"
+            if not _is_clear(row):
+                sentences.append(
+                    f"At equal total compute no difference can be seen ({given}): {_points(row)}."
+                )
+            else:
+                word = "stays ahead" if row["value"] > 0 else "is behind"
+                sentences.append(f"At equal total compute {row['arm']} {word} ({given}): {_points(row)}.")
+    return sentences
+
+
+def _caveats(found: Found, tuned: list[str]) -> list[str]:
+    sentences = []
+    study = found["config"]["study"]
+    bases = [p for p in found["pretraining"] if not p.get("shuffled")]
+    if tuned and (bases or study["start"]) and study["pretrain_seeds"] == 1:
+        sentences.append(
+            "All this is for this pretraining run: another one was not tried"
+            + (" (--pretrain-seeds would)." if bases else ".")
+        )
+    if study["seeds"] == 1:
+        sentences.append("One seed only: the intervals say nothing about other seeds.")
+    leaked = found["data"]["leaked_test_rows"]
+    if leaked:
+        sentences.append(
+            f"{leaked:,} rows of test stand in train, valid or the corpus too: the table has the scores "
+            "without them."
+        )
+    failed = [t for t in (*found["trials"], *found["pretraining"]) if t["status"] == "failed"]
+    if failed:
+        total = len(found["trials"]) + len(found["pretraining"])
+        sentences.append(f"{len(failed)} of {total} trials and pretrainings failed, and are shown as such.")
+    return sentences
+
+
+# ---- numbers in words -------------------------------------------------------------------------------------------
+
+
+def _is_clear(row: Found) -> bool:
+    return bool(row["p_holm"] < LEVEL)
+
+
+def _best(found: Found, names: list[str], budget: int) -> str | None:
+    """The pretrained arm with the highest score at a budget: it is the one that TF-IDF has to be measured with."""
+    scores = {
+        s["arm"]: s["accuracy"]["value"]
+        for s in found["scores"]
+        if s["arm"] in names and s["budget"] == budget and s["accuracy"]
+    }
+    return max(scores, key=lambda name: scores[name]) if scores else None
+
+
+def _difference(found: Found, arm: str | None, against: str, budget: int) -> Found | None:
+    rows = [
+        d for d in found["differences"]
+        if d["arm"] == arm and d["against"] == against and d["budget"] == budget
+    ]  # fmt: skip
+    return rows[0] if rows else None
+
+
+def _score(found: Found, arm: str, budget: int) -> str:
+    for score in found["scores"]:
+        if score["arm"] == arm and score["budget"] == budget and score["accuracy"]:
+            a = score["accuracy"]
+            return f"{100 * a['value']:.1f} % ({100 * a['low']:.1f} to {100 * a['high']:.1f})"
+    return "no score"
+
+
+def _points(row: Found) -> str:
+    return (
+        f"{100 * row['value']:+.1f} points ({100 * row['low']:+.1f} to {100 * row['high']:+.1f})"
+    ).replace("-", "−")
+
+
+def _listed(numbers: list[int]) -> str:
+    words = [f"{number:,}" for number in numbers]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

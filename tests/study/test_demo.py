@@ -1,0 +1,25 @@
+"""The embedded corpus, on which the answer is known: the study finds what is there, and nothing where nothing is."""
+
+import dataclasses
+
+import pytest
+
+import headstart
+from headstart.study.study import demo_config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("null", [False, True], ids=["plain", "null"])
+def test_the_verdict_is_true_of_the_embedded_corpus(null, tmp_path):
+    config = demo_config(null)
+    study = dataclasses.replace(config.study, arms=["scratch", "finetuned"], budgets=[200])
+    found = headstart.study(dataclasses.replace(config, study=study), out=tmp_path / "study")
+    (row,) = [d for d in found["differences"] if d["against"] == "scratch"]
+    text = " ".join(found["verdict"])
+    if null:
+        assert row["low"] < 0.05
+        assert "Pretraining pays" not in text
+    else:
+        assert row["low"] > 0.1
+        assert "Pretraining pays here, against scratch" in text
+        assert "scratch needs" in text

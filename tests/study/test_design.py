@@ -1,0 +1,100 @@
+import dataclasses
+
+import pytest
+
+from headstart.errors import UserError
+from headstart.model.presets import preset
+from headstart.study.design import (
+    FinetunePart,
+    Seeds,
+    StudyPart,
+    arms_of,
+    pairs_of,
+    rates_of,
+    steps_of,
+    trials_of,
+    with_budgets,
+)
+
+
+def names(study):
+    return [arm.name for arm in arms_of(study)]
+
+
+def test_arms_of_one_objective_have_plain_names():
+    assert names(StudyPart()) == ["majority", "tfidf", "scratch", "frozen", "finetuned"]
+
+
+def test_arms_of_several_objectives_carry_them_and_each_direction_has_its_scratch():
+    study = StudyPart(objectives=["masked", "causal", "masked-nsp"])
+    assert names(study) == [
+        "majority", "tfidf", "scratch-masked", "scratch-causal", "frozen-masked",
+        "finetuned-masked", "finetuned-causal", "finetuned-masked-nsp",
+    ]  # fmt: skip
+
+
+def test_two_objectives_of_one_direction_share_one_scratch():
+    study = StudyPart(objectives=["masked", "masked-nsp"], arms=["scratch", "finetuned"])
+    assert names(study) == ["scratch", "finetuned-masked", "finetuned-masked-nsp"]
+
+
+def test_each_pretrained_arm_is_compared_with_the_scratch_that_reads_as_it_does():
+    study = StudyPart(objectives=["causal", "masked"], arms=["tfidf", "scratch", "finetuned", "shuffled"])
+    pairs = {(arm.name, other.name) for arm, other in pairs_of(arms_of(study))}
+    assert pairs == {
+        ("finetuned-causal", "scratch-causal"), ("finetuned-masked", "scratch-masked"),
+        ("finetuned-causal", "tfidf"), ("finetuned-masked", "tfidf"),
+        ("finetuned-causal", "shuffled"), ("finetuned-masked", "finetuned-causal"),
+        ("scratch-causal", "tfidf"), ("scratch-masked", "tfidf"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "fix"),
+    [
+        ({"arms": ["scrach"]}, "did you mean 'scratch'"),
+        ({"objectives": ["maskd"]}, "did you mean 'masked'"),
+        ({"objectives": []}, "causal, masked, masked-nsp"),
+    ],
+)
+def test_unknown_arms_and_objectives_name_their_neighbour(changes, fix):
+    with pytest.raises(UserError, match=fix):
+        arms_of(dataclasses.replace(StudyPart(), **changes))
+
+
+def test_every_combination_is_one_trial_with_a_name_of_its_own():
+    trials = list(trials_of(StudyPart(budgets=[50, 200], seeds=3)))
+    assert len({trial.name for trial in trials}) == len(trials) == 5 * 2 * 3
+    assert "finetuned-b50-s2" in {trial.name for trial in trials}
+
+
+def test_equal_compute_is_read_at_the_largest_budget_only():
+    study = StudyPart(budgets=[50, 200], seeds=2, arms=["scratch-long"])
+    assert [trial.name for trial in trials_of(study)] == ["scratch-long-b200-s0", "scratch-long-b200-s1"]
+
+
+def test_seeds_of_purposes_and_trials_are_all_different():
+    seeds = [number for study in (0, 1) for seed in range(50) for number in Seeds.of(study, seed)]
+    assert len(set(seeds)) == len(seeds)
+    assert Seeds.of(0, 3) == Seeds.of(0, 3)
+
+
+def test_rates_are_given_or_three_by_the_width():
+    assert rates_of(FinetunePart(rates=[1e-3, 1e-4]), preset("tiny", vocab=100)) == [1e-4, 1e-3]
+    assert rates_of(FinetunePart(), preset("tiny", vocab=100)) == [3e-4, 1e-3, 3e-3]
+
+
+def test_small_budgets_get_enough_steps():
+    finetune = FinetunePart(epochs=10, least_steps=160, batch=16)
+    assert steps_of(finetune, 50) == (160, 4)
+    assert steps_of(finetune, 1600) == (1000, 100)
+
+
+def test_budgets_are_set_by_the_rows_and_checked():
+    assert with_budgets(StudyPart(), 1600, 2).budgets == [50, 200, 800, 1600]
+    assert with_budgets(StudyPart(), 30, 2).budgets == [30]
+    assert with_budgets(StudyPart(budgets=[20, 10, 20]), 30, 2).budgets == [10, 20]
+    with pytest.raises(UserError, match="between 3 and 30"):
+        with_budgets(StudyPart(budgets=[2]), 30, 3)
+    with pytest.raises(UserError, match="between 2 and 30"):
+        with_budgets(StudyPart(budgets=[31]), 30, 2)

@@ -1,0 +1,227 @@
+import dataclasses
+import json
+import shutil
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_study import MODEL, small_config, write_files
+
+import headstart
+from headstart.errors import UserError
+from headstart.study.design import Seeds, arms_of, trials_of
+from headstart.study.study import read_study
+from headstart.text.labelled import read_labelled
+from headstart.text.splits import label_subset
+
+ARMS = ["majority", "tfidf", "scratch", "frozen", "finetuned", "shuffled", "scratch-long"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_files(tmp_path_factory.mktemp("files"))
+
+
+@pytest.fixture(scope="module")
+def finished(files, tmp_path_factory):
+    """A study with every arm, in a directory that no test changes."""
+    place = tmp_path_factory.mktemp("studies") / "finished"
+    found = headstart.study(small_config(files, arms=ARMS), out=place, model=MODEL, jobs=2)
+    return place, found
+
+
+def run_of(place, trial, rate="0.001"):
+    return read_study_run(place / "trials" / trial / f"rate-{rate}" / "config.toml")
+
+
+def read_study_run(path):
+    return tomllib.loads(path.read_text())
+
+
+def test_every_trial_is_there_and_done(finished):
+    place, found = finished
+    config, model = read_study(place / "study.toml")
+    assert {(t["arm"], t["budget"], t["seed"]) for t in found["trials"]} == {
+        (t.arm.name, t.budget, t.seed) for t in trials_of(config.study)
+    }
+    assert {t["status"] for t in found["trials"]} == {"done"}
+    assert model == MODEL
+    assert json.loads((place / "study.json").read_text()) == json.loads(json.dumps(found))
+
+
+def test_arms_share_rows_order_and_first_weights_but_not_each_others_seeds(finished):
+    place, _ = finished
+    seeds = []
+    for arm in ("scratch", "finetuned", "frozen", "shuffled"):
+        run = run_of(place, f"{arm}-b20-s1")
+        assert run["loop"]["seed"] == Seeds.of(0, 1).order
+        assert run["data"]["labels_seed"] == Seeds.of(0, 1).labels
+        seeds.append((run["initial_seed"], run["data"]["fingerprint"], run["loop"]["steps"]))
+    assert len(set(seeds)) == 1
+    assert run_of(place, "scratch-b20-s0")["loop"]["seed"] != run_of(place, "scratch-b20-s1")["loop"]["seed"]
+
+
+def test_budgets_are_nested_and_every_arm_starts_from_its_base(finished, files):
+    place, _ = finished
+    train = read_labelled(files["train"])
+    small, large = (
+        set(label_subset(train.labels, train.whole_texts, budget, Seeds.of(0, 0).labels))
+        for budget in (10, 20)
+    )
+    assert small < large
+    digests = {
+        name: json.loads((place / "pretrain" / name / "result.json").read_text())["weights_sha256"]
+        for name in ("causal-s0", "shuffled-causal-s0")
+    }
+    assert run_of(place, "finetuned-b10-s0")["start"] == digests["causal-s0"]
+    assert run_of(place, "frozen-b10-s0")["start"] == digests["causal-s0"]
+    assert run_of(place, "shuffled-b10-s0")["start"] == digests["shuffled-causal-s0"]
+    assert run_of(place, "scratch-b10-s0")["start"] == "scratch"
+    assert run_of(place, "frozen-b10-s0")["freeze"] == "base"
+
+
+def test_the_rate_is_the_best_on_valid_and_every_neural_arm_has_as_many_tries(finished):
+    _, found = finished
+    for trial in found["trials"]:
+        if trial["arm"] in ("majority", "tfidf"):
+            continue
+        assert [t["rate"] for t in trial["tries"]] == [0.001, 0.01]
+        best = max(trial["tries"], key=lambda t: (t["accuracy"], -t["loss"]))
+        assert trial["rate"] == best["rate"]
+        assert trial["curve"][-1]["accuracy"] == best["accuracy"]
+
+
+def test_scores_and_differences_are_those_of_the_predictions(finished, files):
+    place, found = finished
+    labels = found["data"]["labels"]
+    truth = np.array([labels.index(label) for label in read_labelled(files["test"]).labels])
+    right = {}
+    for trial in trials_of(read_study(place / "study.toml")[0].study):
+        file = place / "trials" / trial.name / "trial.json"
+        predictions = np.array(json.loads(file.read_text())["predictions"])
+        right.setdefault((trial.arm.name, trial.budget), []).append((predictions == truth).mean())
+    for score in found["scores"]:
+        mean = np.mean(right[score["arm"], score["budget"]])
+        assert score["accuracy"]["value"] == pytest.approx(mean)
+        assert score["accuracy"]["low"] <= mean <= score["accuracy"]["high"]
+    for row in found["differences"]:
+        expected = np.mean(right[row["arm"], row["budget"]]) - np.mean(right[row["against"], row["budget"]])
+        assert row["value"] == pytest.approx(expected)
+    matrix = next(c["matrix"] for c in found["confusion"] if c["arm"] == "finetuned")
+    assert np.trace(matrix) == pytest.approx(np.sum(right["finetuned", 20]) * len(truth))
+
+
+def test_majority_says_one_class_and_scratch_long_gets_the_base_s_compute(finished):
+    _, found = finished
+    majority = [t for t in found["trials"] if t["arm"] == "majority"]
+    assert all(t["accuracy"] == pytest.approx(0.5, abs=0.01) for t in majority)
+    cost = {t["arm"]: t["operations"] for t in found["trials"] if t["budget"] == 20 and t["seed"] == 0}
+    base = next(p["operations"] for p in found["pretraining"] if p["name"] == "causal-s0")
+    assert cost["scratch-long"] == pytest.approx(cost["scratch"] + base, rel=0.02)
+    assert cost["frozen"] < cost["finetuned"] == cost["scratch"]
+
+
+def test_study_json_has_no_clock_and_timing_has(finished):
+    place, found = finished
+    assert '"seconds"' not in json.dumps(found)
+    timing = json.loads((place / "timing.json").read_text())
+    assert set(timing["trials"]) == {f"{t['arm']}-b{t['budget']}-s{t['seed']}" for t in found["trials"]}
+    assert timing["seconds"] > 0
+
+
+def test_a_finished_study_does_nothing_again(finished, files, monkeypatch):
+    place, _ = finished
+    before = (place / "study.json").read_bytes()
+    monkeypatch.setattr("headstart.study.workers._Worker", None)  # nobody may be put to work
+    headstart.study(small_config(files, arms=ARMS), out=place, model=MODEL, jobs=1)
+    assert (place / "study.json").read_bytes() == before
+
+
+def test_results_do_not_depend_on_jobs_or_on_the_directory(finished, files, tmp_path):
+    place, _ = finished
+    headstart.study(small_config(files, arms=ARMS), out=tmp_path / "other", model=MODEL, jobs=1)
+    assert (tmp_path / "other" / "study.json").read_bytes() == (place / "study.json").read_bytes()
+
+
+def test_more_seeds_are_more_trials_and_the_old_ones_stay(finished, files, tmp_path):
+    place = tmp_path / "grown"
+    shutil.copytree(finished[0], place)
+    before = (place / "trials" / "finetuned-b10-s0" / "trial.json").read_bytes()
+    found = headstart.study(
+        small_config(files, arms=["scratch", "finetuned"], seeds=3, budgets=[10]),
+        out=place,
+        model=MODEL,
+        jobs=2,
+    )
+    assert [t["seed"] for t in found["trials"] if t["arm"] == "finetuned"] == [0, 1, 2]
+    assert (place / "trials" / "finetuned-b10-s0" / "trial.json").read_bytes() == before
+
+
+def test_other_settings_or_other_data_in_one_directory_are_refused(finished, files, tmp_path):
+    place = tmp_path / "copy"
+    shutil.copytree(finished[0], place)
+    with pytest.raises(UserError, match=r"model.width was 16, is 32"):
+        headstart.study(small_config(files), out=place, model={**MODEL, "width": 32})
+    changed = dict(files)
+    changed["test"] = str(tmp_path / "test.jsonl")
+    lines = Path(files["test"]).read_text().splitlines()[:-1]
+    (tmp_path / "test.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match=r"content\.test file was"):
+        headstart.study(small_config(changed), out=place, model=MODEL)
+
+
+def test_a_failed_trial_is_shown_and_the_study_goes_on(files, tmp_path):
+    place = tmp_path / "study"
+    (place / "trials" / "scratch-b10-s1").mkdir(parents=True)
+    (place / "trials" / "scratch-b10-s1" / "rate-0.001").write_text("a file where a directory has to be")
+    found = headstart.study(
+        small_config(files, arms=["scratch", "finetuned"], budgets=[10]), out=place, model=MODEL, jobs=2
+    )
+    (failed,) = [t for t in found["trials"] if t["status"] == "failed"]
+    assert (failed["arm"], failed["seed"]) == ("scratch", 1)
+    assert "rate-0.001" in failed["error"]
+    score = next(s for s in found["scores"] if s["arm"] == "scratch")
+    assert (score["seeds"], score["failed"]) == (1, 1)
+    assert any("1 of" in sentence and "failed" in sentence for sentence in found["verdict"])
+
+
+def test_a_given_base_is_an_arm_and_brings_its_tokenizer_and_shape(finished, files, tmp_path):
+    base = finished[0] / "pretrain" / "causal-s0"
+    config = small_config(files, arms=["scratch", "finetuned"], start=str(base), budgets=[10])
+    found = headstart.study(
+        type(config)(study=config.study, reading=config.reading, finetune=config.finetune),
+        out=tmp_path / "study", jobs=2,
+    )  # fmt: skip
+    assert [arm["name"] for arm in found["arms"]] == ["scratch", "imported"]
+    shape = run_of(tmp_path / "study", "scratch-b10-s0")["model"]
+    assert (shape["width"], shape["depth"]) == (MODEL["width"], MODEL["depth"])
+    assert found["differences"][0]["arm"] == "imported"
+
+
+def test_several_objectives_have_equal_compute(files, tmp_path):
+    found = headstart.study(
+        small_config(files, arms=["finetuned"], objectives=["causal", "masked", "masked-nsp"], budgets=[10], seeds=1),
+        out=tmp_path / "study", model=MODEL, jobs=2,
+    )  # fmt: skip
+    assert [p["name"] for p in found["pretraining"]] == ["causal-s0", "masked-s0", "masked-nsp-s0"]
+    causal, *others = (p["operations"] for p in found["pretraining"])
+    assert others == pytest.approx([causal, causal], rel=0.05)
+    assert found["pretraining"][1]["steps"] > found["pretraining"][0]["steps"]
+
+
+def test_without_valid_and_test_parts_of_train_are_split_off(files, tmp_path):
+    config = small_config(files, arms=["majority", "tfidf"], budgets=[10])
+    config = dataclasses.replace(config, finetune=dataclasses.replace(config.finetune, valid="", test=""))
+    told = []
+    found = headstart.study(config, out=tmp_path / "study", model=MODEL, tell=told.append)
+    rows = {name: found["data"][name]["rows"] for name in ("train", "valid", "test")}
+    assert rows == {"train": 28, "valid": 4, "test": 8}
+    assert any("no --test" in line for line in told)
+
+
+def test_the_arms_that_need_text_to_pretrain_on_say_so(files, tmp_path):
+    config = small_config(files)
+    with pytest.raises(UserError, match="--corpus"):
+        headstart.study(type(config)(study=config.study, finetune=config.finetune), out=tmp_path / "study")
+    assert arms_of(config.study)

@@ -1,0 +1,97 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import study_work
+
+from headstart.study.workers import Task, carry_out
+
+
+def tasks_of(place, **kinds):
+    return [Task(name, (kind, str(place / name))) for name, kind in kinds.items()]
+
+
+def test_every_task_is_done_and_told_of(tmp_path):
+    heard = []
+    tasks = tasks_of(tmp_path, **{f"t{number}": "works" for number in range(5)})
+    outcomes = carry_out(tasks, study_work.work, 2, on_outcome=lambda outcome: heard.append(outcome.name))
+    assert {name: outcome.error for name, outcome in outcomes.items()} == dict.fromkeys(heard)
+    assert sorted(heard) == [f"t{number}" for number in range(5)]
+    assert all((tmp_path / name).exists() for name in heard)
+
+
+def test_a_task_waits_for_those_that_it_builds_on(tmp_path):
+    first, second = tasks_of(tmp_path, second="works", first="works")
+    tasks = [Task(first.name, first.argument, after=("first",)), second]
+    carry_out(tasks, study_work.work, 2)
+    assert float((tmp_path / "first").read_text()) < float((tmp_path / "second").read_text())
+
+
+def test_a_task_that_raises_has_failed_and_the_others_go_on(tmp_path):
+    tasks = tasks_of(tmp_path, bad="user error", bug="bug", good="works")
+    tasks.append(Task("waits", ("works", str(tmp_path / "waits")), after=("bad",)))
+    outcomes = carry_out(tasks, study_work.work, 2)
+    assert outcomes["bad"].error == "came\nfix: give something else"
+    assert "ZeroDivisionError: a bug" in outcomes["bug"].error
+    assert outcomes["waits"].error == "bad failed, on which it builds"
+    assert outcomes["good"].error is None
+    assert not (tmp_path / "waits").exists()
+
+
+def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(tmp_path):
+    outcomes = carry_out(tasks_of(tmp_path, a="dies once", b="dies", c="works"), study_work.work, 1)
+    assert outcomes["a"].error is None
+    assert (tmp_path / "a").exists()
+    assert outcomes["b"].error == "its process ended 3 times (SIGKILL)"
+    assert outcomes["c"].error is None
+
+
+PROGRAM = """
+import sys
+import study_work
+from headstart.study.workers import Interrupted, Task, carry_out
+try:
+    carry_out([Task("a", ("sleeps", sys.argv[1] + "/a"))], study_work.work, 1)
+except Interrupted as error:
+    sys.exit(error.exit_code)
+"""
+
+
+def started(place):
+    environment = {**os.environ, "PYTHONPATH": str(Path(study_work.__file__).parent)}
+    parent = subprocess.Popen([sys.executable, "-c", PROGRAM, str(place)], env=environment)
+    deadline = time.monotonic() + 60
+    pid = place / "a.pid"
+    while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return parent, int(pid.read_text())
+
+
+def is_gone(pid):
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_workers_die_with_whoever_started_them(tmp_path):
+    parent, worker = started(tmp_path)
+    parent.kill()
+    parent.wait()
+    assert is_gone(worker)
+
+
+def test_a_signal_stops_all_workers_and_is_the_exit_code(tmp_path):
+    parent, worker = started(tmp_path)
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait(30) == 143
+    assert is_gone(worker)
