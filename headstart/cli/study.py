@@ -131,6 +131,8 @@ def study(
     from headstart.report.page import write_report
     from headstart.study.study import study as run
 
+    if (valid or test) and not (train or file):
+        raise UserError("--valid or --test without --train", fix="give --train too")
     config, model = _config(file, corpus, train, demo)
     given = {key: value for key, value in reading.given().items() if key != "documents"}
     config = dataclasses.replace(config, reading=_changed(config.reading, **given))
@@ -147,7 +149,8 @@ def study(
         tokenizer=_changed(config.tokenizer, path=tokenizer and str(tokenizer), vocab=overrides.vocab),
         pretrain=[
             _changed(
-                phase, epochs=pretrain_epochs, steps=pretrain_steps, batch_tokens=batch_tokens, length=length,
+                phase, epochs=pretrain_epochs, batch_tokens=batch_tokens, length=length,
+                steps=0 if pretrain_epochs and pretrain_steps is None else pretrain_steps,
                 documents=reading.documents,
             )
             for phase in config.pretrain
@@ -173,7 +176,8 @@ def study(
     failed = sum(trial["status"] == "failed" for trial in (*found["trials"], *found["pretraining"]))
     if failed:
         raise RunFailed(
-            f"{failed} trials or pretrainings failed; the first: {_first_error(found)}",
+            f"{failed} of {len(found['trials']) + len(found['pretraining'])} trials and pretrainings failed; "
+            f"the first: {_first_error(found)}",
             fix="run the same command again: what is finished is not done again",
         )
 
@@ -216,7 +220,7 @@ def _command() -> list[str]:
             skip = False
         elif word in ("--out", "--jobs"):
             skip = True
-        elif not word.startswith(("--out=", "--jobs=")):
+        elif word != "--json" and not word.startswith(("--out=", "--jobs=")):
             kept.append(word)
     return kept
 
@@ -271,4 +275,5 @@ def _print(found: dict[str, Any], report: Path) -> None:
 
 def _first_error(found: dict[str, Any]) -> str:
     failed = [t for t in (*found["pretraining"], *found["trials"]) if t["status"] == "failed"]
-    return str(failed[0]["error"]).splitlines()[-1]
+    lines = str(failed[0]["error"]).splitlines()
+    return lines[-1] if lines[0].startswith("Traceback") else lines[0]

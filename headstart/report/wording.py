@@ -117,7 +117,7 @@ def size(text_bytes: float | None) -> str:
 
 def sentence(text: str) -> str:
     """Foreign words as a sentence: a capital at the beginning, a full stop at the end."""
-    text = shown(text.strip(), 700)
+    text = shown(text.strip(), 700).replace(" %", "\u00a0%")  # a percent sign never begins a line
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", "…")) else ".")
 
 

@@ -6,6 +6,7 @@ tokenizer, the number of steps, and the learning rates that each may choose from
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -120,6 +121,9 @@ class StudyPart:
     start: str = ""
     """A run to take as a base: its tokenizer and shape are then everyone's."""
 
+    start_reads: Literal["", "causal", "masked"] = ""
+    """How the start reads its text: taken from it."""
+
     seed: int = 0
     """What all seeds are derived from."""
 
@@ -178,7 +182,7 @@ class Seeds(NamedTuple):
 
 
 def arms_of(study: StudyPart) -> list[Arm]:
-    """The arms in the order in which to show them."""
+    """The arms in the order in which to show them; a given start reads as the first objective of its direction."""
     _refuse_unknown("arm", study.arms, (*KINDS, *OPTIONAL))
     _refuse_unknown("objective", study.objectives, OBJECTIVES)
     objectives: list[PretrainObjective] = list(dict.fromkeys(study.objectives))  # type: ignore[arg-type]
@@ -186,6 +190,7 @@ def arms_of(study: StudyPart) -> list[Arm]:
     # Causal and bidirectional bases differ without any pretraining too: each has a scratch of its own.
     readers = {("causal" if o == "causal" else "masked"): o for o in reversed(objectives)}
     both = len(readers) > 1
+    imported = readers.get(study.start_reads, first)
     arms = [
         Arm("majority", "majority", None, "always the commonest class"),
         Arm("tfidf", "tfidf", None, "TF-IDF of words and characters, logistic regression"),
@@ -201,7 +206,7 @@ def arms_of(study: StudyPart) -> list[Arm]:
         name = f"finetuned-{objective}" if several else "finetuned"
         arms.append(Arm(name, "finetuned", objective, f"pretrained ({objective}), then fine-tuned"))
     arms += [
-        Arm("imported", "imported", first, "the given start, fine-tuned"),
+        Arm("imported", "imported", imported, "the given start, fine-tuned"),
         Arm("shuffled", "shuffled", first, "pretrained on the same tokens in random order, then fine-tuned"),
         Arm("scratch-long", "scratch-long", first, "from scratch, with the pretraining's compute on top"),
     ]
@@ -237,8 +242,8 @@ def pairs_of(arms: list[Arm]) -> list[tuple[Arm, Arm]]:
     pairs = [(a, s) for a in tuned for s in scratches if alone or a.direction == s.direction]
     pairs += [(arm, other) for other in of("tfidf") for arm in tuned]
     for other in of("shuffled", "frozen", "scratch-long"):
-        pairs += [(arm, other) for arm in tuned if arm.objective == other.objective]
-    pairs += [(arm, of("finetuned")[0]) for arm in of("finetuned")[1:]]
+        pairs += [(arm, other) for arm in of("finetuned") if arm.objective == other.objective]
+    pairs += [(later, earlier) for earlier, later in itertools.combinations(of("finetuned"), 2)]
     return pairs + [(scratch, other) for other in of("tfidf") for scratch in scratches]
 
 
@@ -253,6 +258,24 @@ def steps_of(finetune: FinetunePart, budget: int) -> tuple[int, int]:
     """The steps of every neural trial at a budget, and how many of them make an epoch."""
     epoch = -(-budget // finetune.batch)
     return max(finetune.least_steps, round(finetune.epochs * epoch)), epoch
+
+
+def check(config: StudyConfig) -> None:
+    """Refuse numbers that no study can have."""
+    study, finetune = config.study, config.finetune
+    numbers = [
+        ("seeds", study.seeds), ("pretrain-seeds", study.pretrain_seeds), ("threads", study.threads),
+        ("batch", finetune.batch), ("evaluations", finetune.evaluations),
+        *(("evaluations of the pretraining", phase.evaluations) for phase in config.pretrain),
+    ]  # fmt: skip
+    for name, number in numbers:
+        if number < 1:
+            raise UserError(f"{name} is {number}", fix="give 1 or more")
+    for rate in finetune.rates:
+        if not 0 < rate < 1:
+            raise UserError(
+                f"a learning rate of {rate}", fix="give --rates between 0 and 1, such as 1e-4,3e-4,1e-3"
+            )
 
 
 def with_budgets(study: StudyPart, rows: int, classes: int) -> StudyPart:

@@ -169,8 +169,8 @@ def epochs_sentence(epochs: Epochs | None, arm: str = "finetuned", against: str 
     if epochs is None:
         return f"{arm} does not reach on valid what {against} reaches at its best"
     return (
-        f"{arm} is after {epochs.value:g} of {epochs.of:g} epochs where {against} is at its best, "
-        f"after {epochs.scratch:g} ({100 * epochs.accuracy:.1f} % on valid)"
+        f"{arm} is after {epochs.value:.3g} of {epochs.of:.3g} epochs where {against} is at its best, "
+        f"after {epochs.scratch:.3g} ({100 * epochs.accuracy:.1f} % on valid)"
     )
 
 

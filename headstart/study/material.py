@@ -36,6 +36,7 @@ from headstart.text.splits import split_by_hash
 from headstart.text.tokenizer import Tokenizer
 from headstart.text.tokenizer_training import train as train_tokenizer
 from headstart.training.execute import Console
+from headstart.training.finetune import refuse_other_pairs
 from headstart.training.loading import load
 from headstart.training.machine import Device, choose
 from headstart.training.pretrain import CPU_BATCH_TOKENS, GPU_BATCH_TOKENS, PretrainObjective, planned_steps
@@ -44,6 +45,7 @@ from headstart.training.tokenizing import FRAME_ROLES
 
 VALID_SHARE, TEST_SHARE = 0.1, 0.2
 SETS = ("train", "valid", "test")
+_COUNTED = {"document_count": "documents", "token_count": "tokens", "text_bytes": "text_bytes"}
 Tell = Callable[[str], None]
 
 
@@ -111,6 +113,8 @@ def prepare(
     machine = choose(device, study.precision, study.threads)
     words = _tokenizer(config, directory, sets["train"], tell)
     model = _model(config, overrides, words)
+    if sets["train"].texts_b is not None:
+        model = _with_segments(model, config.study.start, tell)
     is_cpu = machine.device.type == "cpu"
     config = dataclasses.replace(
         config,
@@ -136,7 +140,7 @@ def prepare(
     )  # fmt: skip
     steps = _pretraining_steps(material, words, tell) if corpus else {}  # counts the corpus too
     facts["model"] = {
-        "preset": config.study.preset,
+        "preset": "the start's" if config.study.start else config.study.preset,
         "parameters": sum(
             part.count for part in components(material.model_for(arms[-1].objective), material.head)
         ),
@@ -173,6 +177,7 @@ def _labelled_sets(config: StudyConfig, directory: Path, tell: Tell) -> dict[str
             f"no --{name}: {len(split.held_out):,} rows of train are kept apart for it, by the hash of their text"
         )
     for name, labelled in sets.items():
+        refuse_other_pairs(labelled, sets["train"].texts_b is not None, "the training rows are")
         if labelled.skipped.counts:
             tell(f"{name}: {labelled.skipped.summary()}")
     return {name: sets[name] for name in SETS}
@@ -197,12 +202,14 @@ def _write_labelled(path: Path, labelled: LabelledSet) -> None:
 def _tokenizer(config: StudyConfig, directory: Path, train: LabelledSet, tell: Tell) -> Tokenizer:
     """The start's, a given one, the study's own from before, or one trained on the corpus; with all roles."""
     folder = directory / "tokenizer"
+    if (
+        directory / "study.toml"
+    ).exists():  # written after the tokenizer, with the settings that are checked next
+        return Tokenizer.load(folder)
     if config.study.start:
         words = load(config.study.start).tokenizer
     elif config.tokenizer.path:
         words = Tokenizer.load(config.tokenizer.path)
-    elif folder.exists():
-        return Tokenizer.load(folder)
     else:
         how, vocab = config.reading, config.tokenizer.vocab
         tell(f"training a tokenizer of {vocab:,} tokens")
@@ -238,6 +245,15 @@ def _model(config: StudyConfig, overrides: dict[str, Any], words: Tokenizer) -> 
     return preset(config.study.preset, **{**overrides, "vocab": words.size})
 
 
+def _with_segments(model: ModelConfig, start: str, tell: Tell) -> ModelConfig:
+    """Pairs of texts are told apart by segments: in all arms, or in none."""
+    if not start:
+        return dataclasses.replace(model, segments=max(2, model.segments))
+    if not model.segments:
+        tell("the start has no segments, which tell the texts of a pair apart: no arm has them")
+    return model
+
+
 def pretraining_head(objective: PretrainObjective) -> HeadConfig:
     """The head that an objective is pretrained under."""
     return HeadConfig(kind={"causal": "lm", "masked": "masked", "masked-nsp": "masked-nsp"}[objective])  # type: ignore[arg-type]
@@ -253,11 +269,10 @@ def _pretraining_steps(material: Material, words: Tokenizer, tell: Tell) -> dict
             batch_tokens=phase.batch_tokens, console=Console(tell),
         )  # fmt: skip
         asked = phase.steps or steps_in_epochs
-        headers = [store.header for store in stores]
-        material.facts["data"]["corpus_total"] = {
-            "documents": sum(h.document_count for h in headers), "tokens": sum(h.token_count for h in headers),
-            "text_bytes": sum(h.text_bytes for h in headers),
-        }  # fmt: skip
+        counted = material.facts["data"].setdefault("corpus_total", dict.fromkeys(_COUNTED.values(), 0))
+        for store in stores:
+            for of_header, name in _COUNTED.items():
+                counted[name] += getattr(store.header, of_header)
         for objective in config.study.objectives:
             ratio = text_operations(material, first, phase.length) / text_operations(
                 material, objective, phase.length
@@ -294,7 +309,7 @@ def _facts(
     tell: Tell,
 ) -> dict[str, Any]:
     paths = [weighted_path(path)[0] for path in corpus]
-    files = [{"file": Path(path).name, "sha256": _sha256(path)} for path in dict.fromkeys(paths)]
+    files = [{"file": Path(path).name, "sha256": sha256_of(path)} for path in dict.fromkeys(paths)]
     leaks = _leaks(config, sets, list(dict.fromkeys(paths)), files, directory, tell)
     return {
         "data": {
@@ -350,6 +365,10 @@ def _leaks(
     return found
 
 
-def _sha256(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def sha256_of(path: str) -> str:
+    """Of a file's bytes."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", where=path, fix="check the path") from error

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headstart.config import build, read_toml, to_toml
 from headstart.errors import UserError
@@ -23,9 +23,10 @@ from headstart.study.design import (
     StudyPart,
     TokenizerPart,
     Trial,
+    check,
     trials_of,
 )
-from headstart.study.material import Material, prepare
+from headstart.study.material import Material, prepare, sha256_of
 from headstart.study.results import summarise
 from headstart.study.trial import (
     OnShare,
@@ -38,13 +39,15 @@ from headstart.study.trial import (
 )
 from headstart.study.workers import Outcome, Task, carry_out
 from headstart.text.demo import write as write_demo
+from headstart.text.mixture import weighted_path
 from headstart.training.lock import RunLock
 from headstart.training.machine import Device, choose
-from headstart.training.run_directory import write_whole
+from headstart.training.pretrain import PretrainObjective
+from headstart.training.run_directory import RunDirectory, write_whole
 
 GPU_JOBS = 4  # a small model leaves most of a GPU idle
 # What may differ between two commands on one directory: more arms, budgets and seeds are more trials, no other ones.
-_MAY_GROW = {"arms", "budgets", "seeds", "objectives"}
+_MAY_GROW = {"arms", "budgets", "seeds"}
 _FILES = {"corpus", "train", "valid", "test"}
 
 
@@ -64,8 +67,10 @@ def demo_config(null: bool = False) -> StudyConfig:
     return StudyConfig(
         study=StudyPart(demo="null" if null else "plain", seeds=3, budgets=[50, 200]),
         tokenizer=TokenizerPart(vocab=2_000),
-        pretrain=[PretrainPart(epochs=2.5, length=128, optimizer="muon", evaluations=5)],
-        finetune=FinetunePart(length=128, pooling="mean", epochs=6.0, least_steps=120, batch=8, evaluations=6),
+        pretrain=[PretrainPart(epochs=2.0, length=128, optimizer="muon", evaluations=4)],
+        finetune=FinetunePart(
+            length=128, pooling="mean", epochs=5.0, least_steps=100, batch=8, evaluations=5
+        ),
     )
 
 
@@ -90,6 +95,9 @@ def study(
 ) -> dict[str, Any]:
     """Prepare, carry out what is missing, summarise; returns what study.json holds."""
     config, directory = config or demo_config(), Path(out)
+    check(config)
+    if jobs is not None and jobs < 1:
+        raise UserError(f"--jobs {jobs}", fix="give 1 or more")
     with RunLock(directory):
         given = _with_start(config)
         material = prepare(_with_demo(given, directory), model or {}, directory, device, tell)
@@ -124,17 +132,29 @@ def _with_demo(config: StudyConfig, directory: Path) -> StudyConfig:
 
 
 def _with_start(config: StudyConfig) -> StudyConfig:
-    """A given base is an arm of its own; without a corpus it is the only pretrained one."""
-    if not config.study.start:
-        return config
+    """A given base is an arm of its own; without a corpus it is the only pretrained one.
+
+    Whoever it is compared with has to read as it does, from left to right or both ways.
+    """
+    study = dataclasses.replace(config.study, objectives=list(dict.fromkeys(config.study.objectives)))
+    if not study.start:
+        return dataclasses.replace(config, study=study)
     has_corpus = any(phase.corpus for phase in config.pretrain)
-    kinds = [k for k in config.study.arms if has_corpus or k not in ("frozen", "finetuned", "shuffled")]
-    arms = list(dict.fromkeys([*kinds, "imported"]))
-    return dataclasses.replace(
-        config,
-        study=dataclasses.replace(config.study, arms=arms),
-        pretrain=config.pretrain if has_corpus else [],
+    needs_corpus = ("frozen", "finetuned", "shuffled", "scratch-long")
+    kinds = [kind for kind in study.arms if has_corpus or kind not in needs_corpus]
+    is_causal = RunDirectory(study.start).read_config().model.direction == "causal"
+    reads: Literal["causal", "masked"] = "causal" if is_causal else "masked"
+    objectives: list[str] = study.objectives if has_corpus else [reads]
+    if all((objective == "causal") != is_causal for objective in objectives):
+        raise UserError(
+            f"the start reads as a {reads} base does, and --objective is {','.join(objectives)}",
+            where=study.start,
+            fix=f"give --objective {reads}",
+        )
+    study = dataclasses.replace(
+        study, arms=list(dict.fromkeys([*kinds, "imported"])), objectives=objectives, start_reads=reads
     )
+    return dataclasses.replace(config, study=study, pretrain=config.pretrain if has_corpus else [])
 
 
 def _settings(material: Material, given: StudyConfig, model: dict[str, Any]) -> dict[str, Any]:
@@ -146,6 +166,15 @@ def _settings(material: Material, given: StudyConfig, model: dict[str, Any]) -> 
     config["model"] = {key: value for key, value in model.items() if value is not None}
     config["material"] = {name: data[name]["sha256"] for name in ("train", "valid", "test")}
     config["material"]["corpus"] = [entry["sha256"] for entry in data["corpus"]]
+    phases = zip(given.pretrain, material.config.pretrain, strict=True)
+    config["material"]["phases"] = [
+        f"{weighted_path(asked)[1]:g} {sha256_of(weighted_path(path)[0])}"
+        for asked_phase, phase in phases
+        for asked, path in zip(asked_phase.corpus or phase.corpus, phase.corpus, strict=True)
+    ]
+    if material.config.study.start:
+        result = RunDirectory(material.config.study.start).read_result() or {}
+        config["material"]["start"] = result.get("weights_sha256", "")
     return config
 
 
@@ -193,9 +222,11 @@ def _pretrainings(material: Material) -> list[Pretraining]:
     if not material.steps or not set(study.arms) & {"frozen", "finetuned", "shuffled"}:
         return []
     numbers = range(min(study.pretrain_seeds, study.seeds))
-    found = [Pretraining(objective, n) for objective in study.objectives for n in numbers]  # type: ignore[arg-type]
+    objectives: list[PretrainObjective] = study.objectives  # type: ignore[assignment]
+    wanted = objectives if "finetuned" in study.arms else objectives[:1] if "frozen" in study.arms else []
+    found = [Pretraining(objective, n) for objective in wanted for n in numbers]
     if "shuffled" in study.arms:
-        found += [Pretraining(study.objectives[0], n, shuffled=True) for n in numbers]  # type: ignore[arg-type]
+        found += [Pretraining(objectives[0], n, shuffled=True) for n in numbers]
     return found
 
 

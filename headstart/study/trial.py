@@ -6,6 +6,7 @@ again, and what was interrupted goes on as any run does. Nothing here reads a cl
 
 import contextlib
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headstart.errors import RunFailed
 from headstart.plan.operations import Lengths, per_text
 from headstart.study.baselines import majority, tfidf
 from headstart.study.design import Arm, Seeds, Trial, steps_of
@@ -33,6 +35,8 @@ from headstart.training.run_directory import write_whole
 from headstart.training.using import labelled_outputs
 
 OnShare = Callable[[float], None]
+# What a rate came to on valid, its curve there, and its run.
+Try = tuple[dict[str, float | None], list[dict[str, float]], Path]
 
 
 class Pretraining(NamedTuple):
@@ -84,14 +88,17 @@ def run_pretraining(material: Material, task: Pretraining, on_share: OnShare) ->
             machine=_machine(material), console=Console(on_step=on_step),
         )  # fmt: skip
         before = out
-    shutil.rmtree(place / "checkpoints", ignore_errors=True)  # a finished base is its weights
+    for run in (place, *place.parent.glob(f"{place.name}-phase-*")):  # a finished base is its weights
+        shutil.rmtree(run / "checkpoints", ignore_errors=True)
 
 
 def pretraining_facts(material: Material, task: Pretraining) -> dict[str, Any]:
     """What study.json says of a finished pretraining: the loss over its steps, and what it cost."""
     place = material.base_of(task.objective, task.seed, task.shuffled)
     result = json.loads((place / "result.json").read_bytes())
-    records = [r for r in MetricsFile(place / "metrics.jsonl", print).read() if r.get("event") == "valid"]
+    records = [
+        r for r in MetricsFile(place / "metrics.jsonl", lambda line: None).read() if r.get("event") == "valid"
+    ]
     valid = result["valid"] or {}
     bits, loss = valid.get("bits_per_byte"), valid.get("loss")
     share = bits / loss if bits and loss else None  # the same text: bits per byte go with the loss
@@ -209,24 +216,40 @@ def _neural(material: Material, trial: Trial, on_share: OnShare) -> dict[str, An
     """Try every rate on the same rows in the same order, choose on valid, and only then look at test."""
     machine = _machine(material)
     steps, epoch = trial_steps(material, trial)
-    tries: list[tuple[dict[str, float], list[dict[str, float]], Path]] = []
+    tries: list[Try] = []
+    failure: RunFailed | None = None
     for number, rate in enumerate(material.rates):
 
         def on_step(progress: Progress, number: int = number) -> None:
             on_share((number + progress.step / progress.steps) / len(material.rates))
 
         out = trial_file(material, trial).parent / f"rate-{rate:g}"
-        _finetune(material, trial, rate, steps, epoch, out, machine, on_step)
+        try:
+            _finetune(material, trial, rate, steps, epoch, out, machine, on_step)
+        except RunFailed as error:  # it diverged: this rate has lost, the others have not
+            failure = error
+            tries.append(({"rate": rate, "accuracy": 0.0, "loss": None}, [], out))
+            continue
         curve = _curve(out, epoch)
-        last = curve[-1]
-        tries.append(({"rate": rate, "accuracy": last["accuracy"], "loss": last["loss"]}, curve, out))
-    best, curve, out = max(tries, key=lambda t: (t[0]["accuracy"], -t[0]["loss"], -t[0]["rate"]))
+        # The long scratch ends with its best on valid, the others with their last.
+        end = max(curve, key=lambda p: p["accuracy"]) if trial.arm.kind == "scratch-long" else curve[-1]
+        tries.append(({"rate": rate, "accuracy": end["accuracy"], "loss": end["loss"]}, curve, out))
+    best, curve, out = max(tries, key=_merit)
+    if failure is not None and not curve:
+        raise failure
     sets, _ = _sets(material)
     outputs, _ = labelled_outputs(load(out, machine.device), sets["test"], machine)
     return {
         "rate": best["rate"], "tries": [t for t, _, _ in tries], "steps": steps, "epochs": steps / epoch,
         "curve": curve, "predictions": outputs.argmax(axis=1).tolist(),
     }  # fmt: skip
+
+
+def _merit(tried: Try) -> tuple[float, float, float]:
+    """The most accurate on valid; among equals the lowest loss, then the lowest rate."""
+    facts, _, _ = tried
+    loss = facts["loss"]
+    return facts["accuracy"] or 0.0, -math.inf if loss is None else -loss, -(facts["rate"] or 0.0)
 
 
 def _finetune(
@@ -241,7 +264,7 @@ def _finetune(
 ) -> None:
     config, arm = material.config.finetune, trial.arm
     seeds = Seeds.of(material.config.study.seed, trial.seed)
-    start = _start(material, trial)
+    start, is_long = _start(material, trial), arm.kind == "scratch-long"
     every = epoch * max(1, -(-steps // (epoch * config.evaluations)))
     finetune(
         material.labelled("train"), valid=material.labelled("valid"), out=out, labels=trial.budget,
@@ -255,7 +278,8 @@ def _finetune(
         loop=LoopConfig(
             seed=seeds.order, schedule=config.schedule, warmup=config.warmup, evaluate_every=every, keep=1,
             # So many epochs would only overfit: the long scratch ends with its best on valid.
-            patience=10**9 if arm.kind == "scratch-long" else 0,
+            patience=10**9 if is_long else 0,
+            choose_by="accuracy" if is_long else "loss",
         ),
         machine=machine, console=Console(on_step=on_step),
     )  # fmt: skip
@@ -273,13 +297,13 @@ def _start(material: Material, trial: Trial) -> Path | None:
 
 def _shape(material: Material, objective: PretrainObjective | None) -> dict[str, Any]:
     """The fields of the base, all of them: a preset's name alone does not say what a study overrides."""
-    own = {"vocab", "tokenizer", "segments"}
+    own = {"vocab", "tokenizer"}
     fields = vars(material.model_for(objective))
     return {name: value for name, value in fields.items() if name not in own}
 
 
 def _curve(run: Path, epoch: int) -> list[dict[str, float]]:
-    records = MetricsFile(run / "metrics.jsonl", print).read()
+    records = MetricsFile(run / "metrics.jsonl", warn=lambda line: None).read()
     return [
         {"epoch": r["step"] / epoch, "accuracy": r["accuracy"], "loss": r["loss"]}
         for r in records

@@ -14,7 +14,8 @@ def verdict(found: Found) -> list[str]:
     """The sentences, the most important first."""
     kinds = {arm["name"]: arm["kind"] for arm in found["arms"]}
     tuned = [name for name, kind in kinds.items() if kind in ("finetuned", "imported")]
-    sentences = [*_tfidf(found, tuned), *_objectives(found, tuned)]
+    simple, is_enough = _tfidf(found, tuned)
+    sentences = [*(simple if is_enough else []), *_objectives(found)]
     for name in tuned:
         against = next(
             (
@@ -27,37 +28,45 @@ def verdict(found: Found) -> list[str]:
         if against:
             sentences += _pays(found, name, against, len(tuned) > 1)
             sentences += _worth(found, name)
-    if tuned and not any(d["arm"] in tuned for d in found["differences"]):
+    if not any(d["arm"] in tuned for d in found["differences"]):
         sentences.append("Whether pretraining pays cannot be said: the trials that would tell are missing.")
-    return [*sentences, *_compute(found), *_caveats(found, tuned)]
+    return [*sentences, *([] if is_enough else simple), *_compute(found), *_caveats(found, tuned)]
 
 
 # ---- the sentences ----------------------------------------------------------------------------------------------
 
 
-def _tfidf(found: Found, tuned: list[str]) -> list[str]:
-    """Whether something simple would do, at the largest budget: said first where it does."""
+def _tfidf(found: Found, tuned: list[str]) -> tuple[list[str], bool]:
+    """Whether something simple would do, at the largest budget, and whether it is enough: then it is said first."""
     largest = max(found["budgets"])
     best = _best(found, tuned, largest)
     row = _difference(found, best, "tfidf", largest)
     if row is None or best is None:
-        return []
+        return [], False
     simple, neural = _score(found, "tfidf", largest), _score(found, best, largest)
-    figures = f"with {largest:,} labels it reaches {simple}, the best Transformer here ({best}) {neural}"
+    whom = (
+        f"the best of {len(tuned)} pretrained arms ({best})"
+        if len(tuned) > 1
+        else f"the pretrained arm ({best})"
+    )
+    figures = f"with {largest:,} labels it reaches {simple}, {whom} {neural}"
     if _is_clear(row) and row["value"] < 0:
-        return [f"TF-IDF with logistic regression is better: {figures}. For this task, use that."]
+        return [f"TF-IDF with logistic regression is better: {figures}. For this task, use that."], True
     if _is_clear(row):
-        smaller = [b for b in found["budgets"] if b != largest]
-        losing = [
-            b for b in smaller
-            if (r := _difference(found, _best(found, tuned, b), "tfidf", b)) and not (_is_clear(r) and r["value"] > 0)
-        ]  # fmt: skip
-        where = f" (not so, or not clearly, with {_listed(losing)} labels)" if losing else ""
-        return [f"TF-IDF with logistic regression is behind: {figures}{where}."]
+        rows = {
+            b: _difference(found, _best(found, tuned, b), "tfidf", b)
+            for b in found["budgets"]
+            if b != largest
+        }
+        better = [b for b, r in rows.items() if r and _is_clear(r) and r["value"] < 0]
+        level = [b for b, r in rows.items() if r and not _is_clear(r)]
+        where = f"; with {_listed(better)} labels it is better" if better else ""
+        where += f"; with {_listed(level)} labels the two cannot be told apart" if level else ""
+        return [f"TF-IDF with logistic regression is behind: {figures}{where}."], False
     return [
-        f"TF-IDF with logistic regression does as well, as far as this study can tell: {figures} "
-        f"(difference {_points(row)}). It costs seconds."
-    ]
+        f"TF-IDF with logistic regression cannot be told from it: {figures} (difference {_points(row)}). "
+        "It costs seconds."
+    ], True
 
 
 def _pays(found: Found, name: str, against: str, several: bool) -> list[str]:
@@ -69,20 +78,17 @@ def _pays(found: Found, name: str, against: str, several: bool) -> list[str]:
     worse = [row for row in rows if _is_clear(row) and row["value"] < 0]
     who = f"Pretraining ({name})" if several else "Pretraining"
     if not better and not worse:
-        figures = "; ".join(f"{_points(row)} with {row['budget']:,} labels" for row in rows)
         corrected = f" once {len(rows)} budgets are allowed for (Holm)" if len(rows) > 1 else ""
         return [
-            f"{who} makes no difference that this study can be sure of{corrected}, against {against}: {figures}. "
+            f"{who} makes no difference that this study can be sure of{corrected}, against {against}: {_over(rows)}. "
             f"{_sentence(found['power']['sentence'])}"
         ]
     sentences = []
     if better:
-        figures = "; ".join(f"{_points(row)} with {row['budget']:,} labels" for row in better)
-        sentences.append(f"{who} pays here, against {against}: {figures}.")
+        sentences.append(f"{who} pays here, against {against}: {_over(better)}.")
         sentences += _language(found, name, better)
     if worse:
-        figures = "; ".join(f"{_points(row)} with {row['budget']:,} labels" for row in worse)
-        sentences.append(f"{who} does harm here, against {against}: {figures}.")
+        sentences.append(f"{who} does harm here, against {against}: {_over(worse)}.")
     quiet = [row["budget"] for row in rows if not _is_clear(row)]
     if quiet and better:
         sentences.append(f"With {_listed(quiet)} labels no difference can be seen.")
@@ -90,23 +96,21 @@ def _pays(found: Found, name: str, against: str, several: bool) -> list[str]:
 
 
 def _language(found: Found, name: str, better: list[Found]) -> list[str]:
-    """Whether the gain is one of language, or only that of weights of a good scale."""
+    """Whether the gain is shown to be one of language, and not only that of weights of a good scale."""
+    if not any(arm["kind"] == "shuffled" for arm in found["arms"]):
+        return []
     control = {
         d["budget"]: d for d in found["differences"] if d["arm"] == name and d["against"] == "shuffled"
     }
-    if not any(arm["kind"] == "shuffled" for arm in found["arms"]):
-        return []
     rows = [control[row["budget"]] for row in better if row["budget"] in control]
     held = [row for row in rows if _is_clear(row) and row["value"] > 0]
-    if not held:
+    if held:
         return [
-            "It is not language that was transferred: a base pretrained on the same tokens in random order "
-            "does as well."
+            f"It is language that was transferred: against a base of shuffled tokens it is {_over(held)}."
         ]
-    figures = "; ".join(f"{_points(row)} with {row['budget']:,} labels" for row in held)
-    return [
-        f"It is language that was transferred: a base pretrained on shuffled tokens is behind by {figures}."
-    ]
+    if not rows:
+        return [f"Whether that is language cannot be said: {name} has no shuffled control here."]
+    return [f"That it is language is not shown: against a base of shuffled tokens it is {_over(rows)}."]
 
 
 def _worth(found: Found, name: str) -> list[str]:
@@ -120,19 +124,18 @@ def _worth(found: Found, name: str) -> list[str]:
     return [_sentence(row["labels"]["sentence"]) for row in rows[:1]]
 
 
-def _objectives(found: Found, tuned: list[str]) -> list[str]:
+def _objectives(found: Found) -> list[str]:
     """Which objective, where there are several."""
-    if sum(arm["kind"] == "finetuned" for arm in found["arms"]) < 2:
-        return []
+    names = [arm["name"] for arm in found["arms"] if arm["kind"] == "finetuned"]
     largest = max(found["budgets"])
-    best = _best(found, tuned, largest)
-    scores = ", ".join(f"{name} {_score(found, name, largest)}" for name in tuned)
-    rows = [
-        d for d in found["differences"]
-        if d["budget"] == largest and d["arm"] in tuned and d["against"] in tuned
-    ]  # fmt: skip
-    if any(_is_clear(row) for row in rows):
-        return [f"Of the objectives {best} is ahead with {largest:,} labels: {scores}."]
+    best = _best(found, names, largest)
+    if len(names) < 2 or best is None:
+        return []
+    scores = ", ".join(f"{name} {_score(found, name, largest)}" for name in names)
+    behind = [name for name in names if (r := _between(found, best, name, largest)) and _is_clear(r)]
+    if behind:
+        whom = "the others" if len(behind) == len(names) - 1 else _joined(behind)
+        return [f"Of the objectives {best} is ahead of {whom} with {largest:,} labels: {scores}."]
     return [f"The objectives cannot be told apart with {largest:,} labels: {scores}."]
 
 
@@ -141,7 +144,9 @@ def _compute(found: Found) -> list[str]:
     sentences = []
     for row in found["differences"]:
         if row["reading"] == "equal compute":
-            given = f"scratch given the pretraining's compute too, with {row['budget']:,} labels"
+            given = (
+                f"scratch given the pretraining's compute too, over its tries, with {row['budget']:,} labels"
+            )
             if not _is_clear(row):
                 sentences.append(
                     f"At equal total compute no difference can be seen ({given}): {_points(row)}."
@@ -156,17 +161,23 @@ def _caveats(found: Found, tuned: list[str]) -> list[str]:
     sentences = []
     study = found["config"]["study"]
     bases = [p for p in found["pretraining"] if not p.get("shuffled")]
-    if tuned and (bases or study["start"]) and study["pretrain_seeds"] == 1:
+    runs = len({p["seed"] for p in bases if p["status"] == "done"})
+    if tuned and (bases or study["start"]) and (runs <= 1 or study["start"]):
         sentences.append(
             "All this is for this pretraining run: another one was not tried"
             + (" (--pretrain-seeds would)." if bases else ".")
+        )
+    elif tuned and runs < study["seeds"]:
+        sentences.append(
+            f"{study['seeds']} seeds share {runs} pretraining runs: for other runs the intervals are too narrow "
+            "(as many --pretrain-seeds as --seeds would be right)."
         )
     if study["seeds"] == 1:
         sentences.append("One seed only: the intervals say nothing about other seeds.")
     leaked = found["data"]["leaked_test_rows"]
     if leaked:
         sentences.append(
-            f"{leaked:,} rows of test stand in train, valid or the corpus too: the table has the scores "
+            f"{leaked:,} rows of test stand in train, valid or the corpus too: the report has the scores "
             "without them."
         )
     failed = [t for t in (*found["trials"], *found["pretraining"]) if t["status"] == "failed"]
@@ -201,6 +212,11 @@ def _difference(found: Found, arm: str | None, against: str, budget: int) -> Fou
     return rows[0] if rows else None
 
 
+def _between(found: Found, one: str, other: str, budget: int) -> Found | None:
+    """The difference of two arms, whichever way it was taken."""
+    return _difference(found, one, other, budget) or _difference(found, other, one, budget)
+
+
 def _score(found: Found, arm: str, budget: int) -> str:
     for score in found["scores"]:
         if score["arm"] == arm and score["budget"] == budget and score["accuracy"]:
@@ -215,8 +231,16 @@ def _points(row: Found) -> str:
     ).replace("-", "−")
 
 
+def _over(rows: list[Found]) -> str:
+    """Differences, budget by budget."""
+    return "; ".join(f"{_points(row)} with {row['budget']:,} labels" for row in rows)
+
+
 def _listed(numbers: list[int]) -> str:
-    words = [f"{number:,}" for number in numbers]
+    return _joined([f"{number:,}" for number in numbers])
+
+
+def _joined(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 

@@ -89,18 +89,23 @@ def carry_out(
         on_outcome(outcomes[task.name])
 
     def give(task: Task) -> None:
-        if idle:
+        while idle:
             worker = idle.pop()
             worker.task, worker.started = task, time.monotonic()
-        else:
-            here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(work, there, lifeline), daemon=True)
-            with _without_main():
-                process.start()
-            there.close()
-            worker = _Worker(process, here, task)
-        worker.pipe.send(task.argument)
-        busy.append(worker)
+            try:
+                worker.pipe.send(task.argument)
+            except OSError:  # it died while it had nothing to do
+                worker.process.join()
+                continue
+            busy.append(worker)
+            return
+        here, there = context.Pipe()
+        process = context.Process(target=_serve, args=(work, there, lifeline), daemon=True)
+        with _without_main():
+            process.start()
+        there.close()
+        busy.append(_Worker(process, here, task))
+        here.send(task.argument)
 
     with StopRequests() as requests:
         try:
@@ -116,6 +121,7 @@ def carry_out(
                     raise Interrupted(requests.number, len(outcomes))
         finally:
             held.close()
+            lifeline.close()
             for worker in (*busy, *idle):
                 worker.process.kill()
                 worker.process.join()
@@ -168,7 +174,7 @@ def _listen(
             idle.append(worker)
             end(worker.task, value, time.monotonic() - worker.started)
             return
-    except (EOFError, ConnectionResetError):
+    except (EOFError, OSError):
         busy.remove(worker)
         worker.process.join()
         task, code = worker.task, worker.process.exitcode

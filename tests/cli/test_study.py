@@ -60,7 +60,8 @@ def test_a_failed_trial_is_exit_1_with_the_rest_done(study_file, tmp_path, capsy
         ["study", str(study_file), "--seeds", "1", "--out", str(tmp_path / "s"), "--jobs", "2"], capsys
     )
     assert code == 1
-    assert "1 trials or pretrainings failed" in err
+    assert "1 of 4 trials and pretrainings failed" in err
+    assert "rate-0.001" in err
     assert "accuracy, %" in out
 
 
@@ -74,6 +75,8 @@ def test_a_failed_trial_is_exit_1_with_the_rest_done(study_file, tmp_path, capsy
         (["--demo", "plain", "--budgets", "1"], "between 2 and 1600"),
         (["--corpus", "text.txt"], "no labelled rows"),
         (["nowhere.toml"], "nowhere.toml"),
+        (["--valid", "v.jsonl"], "--valid or --test without --train"),
+        (["--demo", "plain", "--seeds", "0"], "seeds is 0"),
     ],
 )
 def test_what_cannot_be_is_exit_2_with_the_fix(words, said, tmp_path, capsys, monkeypatch):
