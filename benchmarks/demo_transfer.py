@@ -1,6 +1,6 @@
 """The embedded corpus: does a pretrained base beat scratch at a small label budget?
 
-    python benchmarks/demo_transfer.py [--null] [--labels 200] [--seeds 5] [--epochs 6]
+    python benchmarks/demo_transfer.py [--null] [--labels 200] [--seeds 5] [--epochs 6] [--positions sinusoidal]
 
 One pretraining (causal, preset tiny), then for each seed a fine-tuning from it and one from scratch on the same
 labelled subset, scored on test. Prints accuracies, the mean difference with a 95 % interval over seeds (t), a sample
@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, default=1024)
     parser.add_argument("--learning-rate", type=float, help="of the pretraining (default: by the width)")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--positions", choices=["sinusoidal", "rotary"], default="rotary")
     options = parser.parse_args()
     machine = choose(precision="fp32", threads=options.threads)
     console = Console(tell=lambda line: print(line, file=sys.stderr))
@@ -54,6 +55,7 @@ def main() -> None:
         base = pretrain(
             corpus, out=place / "base", tokenizer=words, length=128, batch_tokens=options.batch_tokens,
             budget=Budget(epochs=options.epochs), learning_rate=options.learning_rate,
+            overrides={"positions": options.positions},
             machine=machine, console=console,
         )  # fmt: skip
         pretrained = time.monotonic() - started
@@ -65,6 +67,7 @@ def main() -> None:
                     place / "train.jsonl", valid=place / "valid.jsonl", test=place / "test.jsonl",
                     out=place / f"{arm}-{seed}", labels=options.labels, budget=Budget(epochs=20), length=128,
                     start=place / "base" if from_base else None, tokenizer=None if from_base else words,
+                    overrides={"positions": options.positions},
                     loop=LoopConfig(seed=seed), machine=machine,
                 )  # fmt: skip
                 scores[arm].append(result["test"]["accuracy"])

@@ -22,6 +22,11 @@ def note(line: str) -> None:
     Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(visible(line))
 
 
+def printed(text: str) -> str:
+    """Text for standard output: as it is for a file or a pipe, escaped where it could drive a terminal."""
+    return visible(text) if sys.stdout.isatty() else text
+
+
 @contextmanager
 def working(on_what: str, *, is_printing: bool = False) -> Iterator[None]:
     """A sign of life on standard error, where that is a terminal, and not the one that is being printed to."""

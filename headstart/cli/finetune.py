@@ -15,7 +15,13 @@ from headstart.cli.options import (
 )
 from headstart.cli.pretrain import default_out, print_result
 from headstart.cli.running import TrainingFlags, TrainingOptions, machine_of, run_console
-from headstart.cli.translation_flags import AS_USUAL, TranslationFlags, defaults, train_translator
+from headstart.cli.translation_flags import (
+    AS_USUAL,
+    TranslationFlags,
+    defaults,
+    refuse_given,
+    train_translator,
+)
 
 
 def finetune(
@@ -31,7 +37,7 @@ def finetune(
     pooling: Literal["last", "mean", "first"] | None = None,
     freeze: Literal["nothing", "base"] = "nothing",
     length: int | None = None,
-    batch: int = 16,
+    batch: int | None = None,
     out: Path | None = None,
     reading: LabelledReadingFlags = LabelledReading(),
     training: TrainingFlags = TrainingOptions(),
@@ -79,22 +85,26 @@ def finetune(
     length
         Tokens of the longest text; a longer one is cut (default: the context).
     batch
-        Texts in a step (for translation: --batch-tokens).
+        Texts in a step (default: 16; translation has --batch-tokens).
     out
         The run's directory (default: runs/finetune- and a hash of the settings).
     """
     from headstart.text.durable import unsafe_file_system
     from headstart.training.budget import Budget
+    from headstart.training.finetune import DEFAULT_BATCH
     from headstart.training.finetune import finetune as run
     from headstart.training.optimizer import OptimizerConfig
+    from headstart.training.tokenizing import DEFAULT_VOCAB
 
+    if task != "translation":
+        refuse_given(translation, task)
     machine = machine_of(common)
     optimizer = OptimizerConfig(
         optimizer=training.optimizer, matrix_rate=training.matrix_rate,
         weight_decay=training.weight_decay, layer_decay=training.layer_decay,
     )  # fmt: skip
     overridden = dataclasses.asdict(overrides)
-    vocab = overridden.pop("vocab") or 8_000  # of a tokenizer that is trained now
+    vocab = overridden.pop("vocab") or DEFAULT_VOCAB  # of a tokenizer that is trained now
     schedule, warmup, usual_preset = defaults(task)
     preset = preset or usual_preset
     out = out or default_out(
@@ -110,7 +120,8 @@ def finetune(
             "machine": machine, "override_resume": training.override_resume, "console": console,
         }  # fmt: skip
         if task == "translation":
-            result = train_translator(translation, reading.given(), pooling, freeze, pairs=labels, **shared)
+            for_labels: dict[str, Any] = {"--pooling": pooling, "--freeze": freeze, "--batch": batch}
+            result = train_translator(translation, reading.given(), for_labels, pairs=labels, **shared)
         else:
             result = run(
                 **shared,
@@ -118,7 +129,7 @@ def finetune(
                 labels=labels,
                 pooling=pooling,
                 freeze=freeze,
-                batch=batch,
+                batch=DEFAULT_BATCH if batch is None else batch,
                 **reading.given(),
             )
     print_result(out, result, common)

@@ -1,14 +1,15 @@
 """`headstart generate`: a causal run goes on with a text."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headstart.cli.evaluate import note
+from headstart.cli.evaluate import note, printed
 from headstart.cli.options import Common, CommonFlags, Switch
 from headstart.cli.running import machine_of
-from headstart.errors import UserError, visible
+from headstart.errors import UserError
 
 if TYPE_CHECKING:
     from headstart.training.generating import Continuation
@@ -20,9 +21,9 @@ def generate(
     run: Path,
     prompt: str = "",
     *,
-    temperature: float = 0.8,
+    temperature: float | None = None,
     top_k: int | None = None,
-    top_p: float = 0.95,
+    top_p: float | None = None,
     greedy: Switch = False,
     beam: int | None = None,
     length_penalty: float = 1.0,
@@ -55,11 +56,11 @@ def generate(
     prompt
         How the text begins (default: from nothing); - for standard input.
     temperature
-        Flatter above 1, sharper below; 0 takes the likeliest token, always.
+        Flatter above 1, sharper below; 0 takes the likeliest token, always (default: 0.8).
     top_k
         Only the k likeliest tokens can come.
     top_p
-        Only the likeliest tokens that reach this probability together can come (1: all).
+        Only the likeliest tokens that reach this probability together can come (1: all; default: 0.95).
     greedy
         The likeliest token, always.
     beam
@@ -76,22 +77,22 @@ def generate(
         How many texts.
     """
     from headstart.decoding.beam import Beam
-    from headstart.decoding.search import Sampling
+    from headstart.training.generating import DEFAULT_SAMPLING, generate_best, writing
     from headstart.training.generating import generate as write
-    from headstart.training.generating import generate_best, writing
     from headstart.training.using import open_run
 
-    sampling = Sampling(
-        temperature=0.0 if greedy else temperature, top_k=top_k, top_p=top_p, seed=common.seed
-    )
+    _refuse_both(greedy, beam, {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p})
+    if beam is not None and beam >= 1 and not 1 <= count <= beam:
+        raise UserError(f"--count {count} with --beam {beam}", fix="give --count from 1 to the beam")
+    drawing: dict[str, Any] = {"temperature": 0.0 if greedy else temperature, "top_k": top_k, "top_p": top_p}
+    given = {name: value for name, value in drawing.items() if value is not None}
+    sampling = dataclasses.replace(DEFAULT_SAMPLING, seed=common.seed, **given)
     machine = machine_of(common)
     machine.prepare()
     loaded = open_run(run, "generate", machine)
     prompt = _prompt(prompt)
     rules = {"max_tokens": max_tokens, "min_tokens": min_tokens, "no_repeat": no_repeat}
     if beam is not None:
-        if greedy:
-            raise UserError("--greedy with --beam", fix="give one of them")
         width = Beam(beams=beam, length_penalty=length_penalty, n_best=count)
         found = generate_best(loaded, prompt, machine, beam=width, tell=note, **rules)
         _print(prompt, found, common)
@@ -99,9 +100,9 @@ def generate(
     if count == 1 and not common.json:
         stop = None
         pieces = writing(loaded, prompt, machine, sampling=sampling, tell=note, **rules)
-        print(visible(prompt), end="", flush=True)
+        print(printed(prompt), end="", flush=True)
         for written in pieces:
-            print(visible(written.text), end="", flush=True)
+            print(printed(written.text), end="", flush=True)
             stop = written.stop
         print()
         if stop == "context":
@@ -109,6 +110,17 @@ def generate(
         return
     found = write(loaded, prompt, machine, count=count, sampling=sampling, tell=note, **rules)
     _print(prompt, found, common)
+
+
+def _refuse_both(greedy: bool, beam: int | None, drawing: dict[str, float | None]) -> None:
+    """The ways to choose a token are drawing, taking the likeliest and a beam: flags of one mean nothing to another."""
+    if greedy and beam is not None:
+        raise UserError("--greedy with --beam", fix="give one of them")
+    if greedy or beam is not None:
+        for name, value in drawing.items():
+            if value is not None:
+                other = "--greedy" if greedy else "--beam"
+                raise UserError(f"{name} with {other}", fix="give one of them: nothing is drawn")
 
 
 def _prompt(given: str) -> str:
@@ -131,6 +143,6 @@ def _print(prompt: str, found: "list[Continuation]", common: Common) -> None:
         return
     for number, one in enumerate(found, 1):
         print(f"[{number}]", file=sys.stderr, flush=True)
-        print(visible(prompt + one.text), flush=True)
+        print(printed(prompt + one.text), flush=True)
     if any(one.stop == "context" for one in found):
         note(AT_THE_END)

@@ -84,6 +84,7 @@ def pretrain(
     from headstart.training.budget import Budget
     from headstart.training.optimizer import OptimizerConfig
     from headstart.training.pretrain import pretrain as run
+    from headstart.training.tokenizing import DEFAULT_VOCAB
 
     machine = machine_of(common)
     optimizer = OptimizerConfig(
@@ -91,7 +92,7 @@ def pretrain(
         matrix_rate=training.matrix_rate, weight_decay=training.weight_decay, layer_decay=training.layer_decay,
     )  # fmt: skip
     overridden = dataclasses.asdict(overrides)
-    vocab = overridden.pop("vocab") or 8_000  # of a tokenizer that is trained now
+    vocab = overridden.pop("vocab") or DEFAULT_VOCAB  # of a tokenizer that is trained now
     out = out or default_out("pretrain", corpus, objective, preset, start, training, overridden, common.seed)
     with run_console(machine) as console, unsafe_file_system(training.unsafe_fs, console.tell):
         result = run(
@@ -121,4 +122,4 @@ def print_result(out: Path, result: dict[str, Any], common: Common) -> None:
     print(f"parameters  {result['parameters']:,}")
     for name in ("valid", "test"):
         for key, value in (result.get(name) or {}).items():
-            print(f"{name:<6} {key:<20} {value:.4f}")
+            print(f"{name:<6} {key:<20} {'not finite' if value is None else format(value, '.4f')}")

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from headstart.cli.evaluate import note, working
+from headstart.cli.evaluate import note, printed, working
 from headstart.cli.options import Common, CommonFlags
 from headstart.cli.predict import tell_cut, tell_standard_input
 from headstart.cli.running import machine_of
-from headstart.errors import UserError, visible
+from headstart.errors import UserError
 
 if TYPE_CHECKING:
     from headstart.training.translating import Translated, Translator
@@ -35,12 +35,14 @@ def translate(
 ) -> None:
     """Translate each line of a file, in their order; a blank line stays a blank line.
 
+    Lines of standard input are translated as they come.
+
     A line that is longer than the run reads is cut, and how many were is told at the end. What the run's tokenizer has
     no piece for (a byte-level one has pieces for every script) is read as its unknown token, and told too.
 
     With --json a JSON line for each: text, score, tokens, and for each token the source token that it looked at most
     (alignment: source, target and weight, by the mean over the heads of one layer). With --n-best there are several
-    lines for each: its number, the score and the text, with tabs between them.
+    lines for each: its number, the score and the text, with tabs between them and none inside.
 
     For example:
 
@@ -89,9 +91,14 @@ def translate(
     from headstart.training.translating import Search, Translator, lines_of
     from headstart.training.using import open_run
 
-    is_drawn = temperature > 0
+    is_drawn = temperature != 0
     if is_drawn and beam not in (None, 1):
         raise UserError(f"--temperature with --beam {beam}", fix="give one of them")
+    if not is_drawn and (top_k is not None or top_p != 1.0):
+        name = "--top-p" if top_k is None else "--top-k"
+        raise UserError(
+            f"{name} without --temperature", fix="give --temperature too: nothing is drawn without it"
+        )
     search = Search(
         beam=Beam(beams=1 if is_drawn else 5 if beam is None else beam, length_penalty=length_penalty, n_best=n_best),
         min_tokens=min_tokens, max_tokens=max_tokens, no_repeat=no_repeat, prefix=prefix,
@@ -109,9 +116,10 @@ def translate(
                 print(json.dumps(_as_json(translator, found, alignment_layer)), flush=True)
             elif n_best > 1:
                 for one in found.candidates:
-                    print(f"{number}\t{one.score:.4f}\t{visible(one.text)}")
+                    text = printed(one.text.replace("\t", " "))
+                    print(f"{number}\t{one.score:.4f}\t{text}", flush=True)
             else:
-                print(visible(found.candidates[0].text))
+                print(printed(found.candidates[0].text), flush=True)
             cut_count += found.is_cut
             unknown_count += found.has_unknown
     tell_cut(cut_count, translator.length)

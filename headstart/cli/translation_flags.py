@@ -43,19 +43,25 @@ AS_USUAL = TranslationOptions()
 TranslationFlags = Annotated[TranslationOptions, Parameter(name="*", group=Group("Translation", sort_key=45))]
 
 
+def refuse_given(flags: TranslationOptions, task: str) -> None:
+    """Refuse what another task would not look at."""
+    for field in dataclasses.fields(flags):
+        if getattr(flags, field.name) != field.default:
+            name = field.name.replace("_", "-")
+            raise UserError(f"--{name} with --task {task}", fix="leave it out, or give --task translation")
+
+
 def train_translator(
-    flags: TranslationOptions, reading: dict[str, Any], pooling: object, freeze: str, **shared: Any
+    flags: TranslationOptions, reading: dict[str, Any], for_labels: dict[str, Any], **shared: Any
 ) -> dict[str, Any]:
     """Train by the flags; `shared` are those that every fine-tuning has. What is for labels alone is refused."""
     from headstart.decoding.beam import Beam
     from headstart.training.translating import Search
     from headstart.training.translation import train_translator as train
 
-    for name, is_given in (
-        ("--pooling", pooling is not None), ("--freeze base", freeze != "nothing"),
-        ("--text-column", "text_column" in reading), ("--label-column", "label_column" in reading),
-    ):  # fmt: skip
-        if is_given:
+    columns = {f"--{name.replace('_', '-')}": reading.get(name) for name in ("text_column", "label_column")}
+    for name, value in {**for_labels, **columns}.items():
+        if value not in (None, "nothing"):
             raise UserError(f"{name} with --task translation", fix="leave it out: it is for labelled texts")
     return train(
         **shared, **reading, start_into=flags.start_into, vocabularies=flags.vocabularies,
@@ -67,4 +73,9 @@ def train_translator(
 
 def defaults(task: str) -> tuple[str, float, str]:
     """The schedule, the warm-up and the preset of a task."""
-    return ("inverse-sqrt", 0.1, "transformer-tiny") if task == "translation" else ("linear", 0.1, "tiny")
+    from headstart.training import finetune, translation
+    from headstart.training.loop import LoopConfig
+
+    loop = translation.DEFAULT_LOOP if task == "translation" else LoopConfig()
+    preset = translation.DEFAULT_PRESET if task == "translation" else finetune.DEFAULT_PRESET
+    return loop.schedule, loop.warmup, preset

@@ -14,13 +14,15 @@ from torch import Tensor
 
 from headstart.decoding.limits import Limits, forbid_ending, forbid_repeats
 from headstart.decoding.sampling import NEVER
-from headstart.decoding.search import Reader, pad_left, precise
+from headstart.decoding.search import Reader, as_history, pad_left, precise
 from headstart.errors import UserError
 
 # Leaving the batch copies what stays of the cache, so some wait for others to leave with them.
 LEAVING_SHARE = 0.125
 # Tokens of which the highest is found first, when the best continuations are looked for.
 CHUNK = 64
+# Beyond it the length alone would decide, and its powers leave what a number can hold.
+STRONGEST_PENALTY = 10
 
 
 class BranchingReader(Reader, Protocol):
@@ -64,8 +66,11 @@ class Beam:
             raise UserError(
                 f"the {self.n_best} best of {self.beams} beams", fix="give --n-best from 1 to the beam"
             )
-        if not abs(self.length_penalty) < float("inf"):
-            raise UserError(f"length-penalty is {self.length_penalty}", fix="give a number, such as 1")
+        if not abs(self.length_penalty) <= STRONGEST_PENALTY:
+            raise UserError(
+                f"length-penalty is {self.length_penalty}",
+                fix=f"give a number from -{STRONGEST_PENALTY} to {STRONGEST_PENALTY}, such as 1",
+            )
 
     def rank(self, log_probability: Tensor, length: Tensor | int) -> Tensor:
         """The score of texts of so many tokens."""
@@ -77,6 +82,7 @@ class _State:
     """The texts that are still being written, a row each; `places` is the longest that any of them may become."""
 
     rows: Tensor  # (rows,): the number of each text
+    prompts: Tensor  # (rows, longest prompt): NO_TOKEN where it is padded
     limits: Tensor  # (rows,): the most tokens of each
     sums: Tensor  # (rows, ways): log-probabilities so far
     written: Tensor  # (rows, ways, places)
@@ -105,15 +111,14 @@ def beam_search(
     found: list[list[Hypothesis]] = [[] for _ in prompts]
     if not prompts:
         return found
-    logits = precise(reader.read(*pad_left(prompts, device)))[
-        :, None
-    ]  # (rows, ways, vocab): one way at first
-    state = _begin(limits, beam, logits)
+    tokens, present = pad_left(prompts, device)
+    logits = precise(reader.read(tokens, present))[:, None]  # (rows, ways, vocab): one way at first
+    state = _begin(limits, beam, logits, as_history(tokens, present))
     for place in range(state.written.shape[-1]):
         candidates = _candidates(logits, state, place, limits, beam)
         _note_endings(state, candidates, place, limits, beam)
         parents, tokens = _go_on(state, candidates, place, limits, beam)
-        state.is_done = state.is_done | _is_done(state, place, beam)
+        state.is_done = state.is_done | _is_done(state, place, limits, beam)
         if (leaving := int(state.is_done.sum())) == len(state.rows):
             break
         if leaving >= LEAVING_SHARE * len(state.rows):
@@ -127,14 +132,14 @@ def beam_search(
     return found
 
 
-def _begin(limits: Limits, beam: Beam, logits: Tensor) -> _State:
+def _begin(limits: Limits, beam: Beam, logits: Tensor, prompts: Tensor) -> _State:
     rows, device, numbers = len(logits), logits.device, logits.dtype
     most = torch.tensor(list(limits.max_tokens), device=device)
     places = max(limits.max_tokens) + 1  # the end has a place too
     empty = torch.full((rows, beam.beams), NEVER, device=device, dtype=numbers)
     none = torch.zeros(rows, beam.beams, dtype=torch.long, device=device)
     return _State(
-        rows=torch.arange(rows, device=device), limits=most,
+        rows=torch.arange(rows, device=device), prompts=prompts, limits=most,
         sums=torch.zeros(rows, 1, device=device, dtype=numbers), written=none.new_zeros(rows, 1, places),
         found_scores=empty, found_sums=empty, found_lengths=none, found_ended=none.bool(),
         found_tokens=none.new_zeros(rows, beam.beams, places), found_count=none[:, 0],
@@ -157,7 +162,9 @@ def _candidates(logits: Tensor, state: _State, place: int, limits: Limits, beam:
     logs = logits.log_softmax(dim=-1)  # over all tokens: what is forbidden does not make the rest likelier
     logs[..., list(limits.never)] = NEVER
     if limits.no_repeat:
-        logs = forbid_repeats(logs, state.written[..., :place], limits.no_repeat)
+        before = state.prompts[:, None].expand(-1, logs.shape[1], -1)
+        written = torch.cat([before, state.written[..., :place]], dim=-1)
+        logs = forbid_repeats(logs, written, limits.no_repeat, [limits.end])
     at_limit = (state.limits == place)[:, None]
     ends = logs[..., limits.end].clone()
     if place < limits.min_tokens:
@@ -230,10 +237,11 @@ def _go_on(
     return parents, tokens
 
 
-def _is_done(state: _State, place: int, beam: Beam) -> Tensor:
+def _is_done(state: _State, place: int, limits: Limits, beam: Beam) -> Tensor:
     """Enough hypotheses, or no way that could still become better than those that will be given, (rows,)."""
     # A log-probability only falls, so the best that a way can become is its sum at the kindest length.
-    kindest = state.limits + 1 if beam.length_penalty >= 0 else torch.full_like(state.limits, place + 2)
+    shortest = place + 1 + limits.must_end  # what breaks off has no end that counts
+    kindest = state.limits + 1 if beam.length_penalty >= 0 else torch.full_like(state.limits, shortest)
     attainable = beam.rank(state.sums[:, 0], kindest)
     worst = state.found_scores[:, beam.n_best - 1]
     return (state.found_count >= beam.beams) | (attainable <= worst)

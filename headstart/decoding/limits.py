@@ -9,6 +9,9 @@ from torch import Tensor
 from headstart.decoding.sampling import NEVER, forbid
 from headstart.errors import UserError
 
+# Where a shorter prompt of a batch has no token.
+NO_TOKEN = -1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -27,7 +30,7 @@ class Limits:
     """Tokens that never come."""
 
     no_repeat: int = 0
-    """No stretch of so many tokens comes twice in a text (0: any may)."""
+    """No stretch of so many tokens comes twice in a prompt and its text together (0: any may)."""
 
     must_end: bool = True
     """At the most tokens only the end may come; otherwise a text may break off there, at no cost."""
@@ -52,10 +55,11 @@ def forbid_ending(logits: Tensor, stop: Sequence[int]) -> Tensor:
     return torch.where(going_on.amax(dim=-1, keepdim=True) > NEVER, going_on, logits)
 
 
-def forbid_repeats(logits: Tensor, written: Tensor, size: int) -> Tensor:
-    """A token that would write a stretch of `size` tokens a second time cannot come.
+def forbid_repeats(logits: Tensor, written: Tensor, size: int, stop: Sequence[int] = ()) -> Tensor:
+    """A token that would write a stretch of `size` tokens a second time cannot come; to stop is no repeat.
 
-    `written` (…, length) are the tokens so far, `logits` (…, vocab) those of the next one.
+    `written` (…, length) are the tokens so far, the prompt's too, NO_TOKEN where there is none; `logits` (…, vocab)
+    those of the next one.
     """
     if not 1 <= size <= written.shape[-1]:
         return logits
@@ -65,5 +69,7 @@ def forbid_repeats(logits: Tensor, written: Tensor, size: int) -> Tensor:
     # What no stretch bars gets a place aside, in a column that is then dropped.
     vocab = logits.shape[-1]
     barred = torch.zeros(*logits.shape[:-1], vocab + 1, dtype=torch.bool, device=logits.device)
+    is_begun &= stretches[..., -1] != NO_TOKEN
     barred.scatter_(-1, torch.where(is_begun, stretches[..., -1], vocab), True)
+    barred[..., list(stop)] = False
     return logits.masked_fill(barred[..., :vocab], NEVER)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headstart.decoding.limits import forbid_ending, forbid_repeats
+from headstart.decoding.limits import NO_TOKEN, forbid_ending, forbid_repeats
 from headstart.decoding.sampling import (
     check_sampling,
     forbid,
@@ -78,9 +78,9 @@ def decode(
 ) -> Iterator[Step]:
     """Continue every prompt, one token a step; a row that writes a stop token, which is yielded too, leaves.
 
-    No stop token comes before `min_tokens`, no stretch of `no_repeat` tokens twice. A row's chances are a function
-    of the seed, its number (by default its place among the prompts) and the place, so that what it becomes depends
-    neither on its company nor on how many steps others take.
+    No stop token comes before `min_tokens`, no stretch of `no_repeat` tokens twice, those of the prompt counted. A
+    row's chances are a function of the seed, its number (by default its place among the prompts) and the place, so
+    that what it becomes depends neither on its company nor on how many steps others take.
     """
     sampling = sampling or Sampling()
     rows = list(range(len(prompts)))
@@ -88,15 +88,15 @@ def decode(
     chances = (
         np.stack([stream(sampling.seed, "sample", key).random(max_tokens) for key in keys]) if rows else None
     )
-    written_ids = torch.zeros(len(rows), 0, dtype=torch.long, device=device)
     tokens, present = pad_left(prompts, device)
+    written_ids = as_history(tokens, present)
     for place in range(max_tokens):
         if not rows or chances is None:
             return
         logits = precise(reader.read(tokens, present))
         allowed = forbid(logits, list(never)) if never else logits
         if no_repeat:
-            allowed = forbid_repeats(allowed, written_ids, no_repeat)
+            allowed = forbid_repeats(allowed, written_ids, no_repeat, stop)
         if place < min_tokens:
             allowed = forbid_ending(allowed, stop)
         chance = torch.from_numpy(chances[rows, place]).to(device)
@@ -138,3 +138,8 @@ def pad_left(prompts: Sequence[Sequence[int]], device: torch.device | str) -> tu
         tokens[row, longest - len(prompt) :] = torch.tensor(prompt)
         present[row, longest - len(prompt) :] = True
     return tokens.to(device), None if present.all() else present.to(device)
+
+
+def as_history(prompts: Tensor, present: Tensor | None) -> Tensor:
+    """Padded prompts as what was written before, which must not be repeated."""
+    return prompts if present is None else prompts.masked_fill(~present, NO_TOKEN)

@@ -65,7 +65,7 @@ class StudyProgress:
 def demo_config(null: bool = False) -> StudyConfig:
     """The study of the embedded corpus: minutes on two cores."""
     return StudyConfig(
-        study=StudyPart(demo="null" if null else "plain", seeds=3, budgets=[50, 200]),
+        study=StudyPart(demo="null" if null else "plain", seeds=3, budgets=[25, 100]),
         tokenizer=TokenizerPart(vocab=2_000),
         pretrain=[PretrainPart(epochs=2.0, length=128, optimizer="muon", evaluations=4)],
         finetune=FinetunePart(

@@ -199,6 +199,11 @@ def is_stdin(path: str | Path) -> bool:
     return name in ("-", "/dev/stdin") or (name.startswith("-.") and not os.path.exists(name))
 
 
+def is_live(stream: BinaryIO) -> bool:
+    """Whether a stream can be read as it is written: gzip is told by its beginning, and read as a whole."""
+    return hasattr(stream, "peek") and not stream.peek(2).startswith(b"\x1f\x8b")
+
+
 # A pipe gives its content once, but a corpus is read several times: what it gave is kept until the end.
 _spools: dict[object, BinaryIO] = {}
 
@@ -263,11 +268,11 @@ def decoded(blocks: Iterable[bytes], where: str, reading: Reading) -> Iterator[s
 
 
 def _with_a_head(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes with at least four in the first block where there are four, and an empty last block."""
+    """The same bytes with at least four, or a line, in the first block, and an empty last block."""
     head, source = b"", iter(blocks)
     for block in source:
         head += block
-        if len(head) >= 4:
+        if len(head) >= 4 or head.endswith(b"\n"):  # a short line of a stream does not wait for the next
             break
     yield head
     yield from source

@@ -4,14 +4,14 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from headstart.config import nearest
 from headstart.errors import UserError
-from headstart.text.files import Reading, text_blocks
+from headstart.text.files import BLOCK_BYTES, Reading, decoded, text_blocks
 
 ROW_CHARACTERS = 1 << 24
 """The longest row: JSON and quoted cells cannot be cut, so a row is held whole. (A line of text can be.)"""
@@ -143,23 +143,38 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 def lines_with_ends(path: str | Path, reading: Reading) -> Iterator[str | None]:
     """The lines of a file, with their ends (LF, CRLF, CR); None for one that is longer than a row may be."""
+    for group in _lines_by_block(text_blocks(path, reading)):
+        yield from group
+
+
+def _lines_by_block(blocks: Iterable[str]) -> Iterator[list[str | None]]:
+    """The lines that end in each block, with their ends."""
     line_ends = io.IncrementalNewlineDecoder(None, translate=False)  # never cuts a CRLF in two
     rest, too_long = "", False
-    for block in text_blocks(path, reading):
+    for block in blocks:
         text, start = rest + line_ends.decode(block), 0
+        group: list[str | None] = []
         for found in _LINE_END.finditer(text, len(rest)):
             line = text[start : found.end()]
-            yield None if too_long or len(line) > ROW_CHARACTERS else line
+            group.append(None if too_long or len(line) > ROW_CHARACTERS else line)
             start, too_long = found.end(), False
+        yield group
         rest = text[start:]
         if too_long or len(rest) > ROW_CHARACTERS:
             rest, too_long = "", True
     rest += line_ends.decode("", final=True)
     if rest or too_long:
-        yield None if too_long else rest
+        yield [None if too_long else rest]
 
 
 def lines(path: str | Path, reading: Reading) -> Iterator[str | None]:
     """The lines of a file without their ends; None for one that is longer than a row may be."""
     for line in lines_with_ends(path, reading):
         yield None if line is None else line.rstrip("\r\n")
+
+
+def lines_as_they_come(stream: BinaryIO, where: str, reading: Reading) -> Iterator[list[str | None]]:
+    """The same of a stream, as many lines at a time as are there: whoever writes it need not end it first."""
+    blocks = iter(lambda: stream.read1(BLOCK_BYTES), b"")  # type: ignore[attr-defined]
+    for group in _lines_by_block(decoded(blocks, where, reading)):
+        yield [None if line is None else line.rstrip("\r\n") for line in group]

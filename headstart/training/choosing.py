@@ -12,12 +12,14 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "classification": ("loss", "accuracy", "macro_f1", "balanced_accuracy", "mcc", "calibration_error"),
     "multilabel": ("loss", "accuracy", "micro_f1", "macro_f1"),
     "regression": ("loss", "rmse", "mae", "pearson", "spearman"),
-    "translation": ("loss", "bleu", "chrf"),
+    "translation": ("loss", "cross_entropy", "accuracy", "bleu", "chrf"),
 }
-LESS_IS_BETTER = {"loss", "masked_loss", "pair_loss", "rmse", "mae", "calibration_error"}
+LESS_IS_BETTER = {
+    "loss", "cross_entropy", "masked_loss", "pair_loss", "rmse", "mae", "calibration_error"
+}  # fmt: skip
 
 
-def check_choice(objective: str, choose_by: str, patience: int) -> None:
+def check_choice(objective: str, choose_by: str, patience: int, evaluate_every: int) -> None:
     """Refuse a measure that a run of this objective does not have, before anything is read."""
     if choose_by not in MEASURES[objective]:
         raise UserError(
@@ -27,6 +29,11 @@ def check_choice(objective: str, choose_by: str, patience: int) -> None:
     if choose_by != "loss" and not patience:
         raise UserError(
             "--choose-by without --patience", fix="give --patience too: without it nothing is chosen"
+        )
+    if choose_by != "loss" and not evaluate_every:
+        raise UserError(
+            "--choose-by without --evaluate-every",
+            fix="give --evaluate-every too: without it there is only one to choose from",
         )
 
 

@@ -110,8 +110,7 @@ def execute(
         **finish(model, scores),
     }
     fault("before:result")
-    run.write_result(result)
-    return result
+    return run.write_result(result)
 
 
 def _write_weights(run: RunDirectory, weights: Mapping[str, Tensor]) -> None:

@@ -36,6 +36,7 @@ from headstart.training.tokenizing import DEFAULT_VOCAB, FRAME_ROLES, tokenizer_
 VALID_SHARE = 0.1
 DEFAULT_EPOCHS = 10.0
 DEFAULT_BATCH = 16
+DEFAULT_PRESET = "tiny"
 # Weights that know something already want to be moved less.
 SCRATCH_RATE, START_RATE = 1e-3, 3e-4
 
@@ -50,7 +51,7 @@ def finetune(
     labels: int | None = None,
     labels_seed: int | None = None,
     start: str | Path | None = None,
-    preset_name: str = "tiny",
+    preset_name: str = DEFAULT_PRESET,
     overrides: dict[str, Any] | None = None,
     tokenizer: str | Path | Tokenizer | None = None,
     vocab: int = DEFAULT_VOCAB,
@@ -81,7 +82,7 @@ def finetune(
     loop, optimizer = loop or LoopConfig(), optimizer or OptimizerConfig()
     rate = learning_rate or (SCRATCH_RATE if start is None else START_RATE)
     optimizer = dataclasses.replace(optimizer, learning_rate=rate)
-    check_choice(task, loop.choose_by, loop.patience)
+    check_choice(task, loop.choose_by, loop.patience, loop.evaluate_every)
     if freeze == "base" and start is None:
         raise UserError(
             "--freeze base without --start", fix="only a base that has learned something can be frozen"

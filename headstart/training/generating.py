@@ -100,15 +100,13 @@ def generate_best(
 ) -> list[Continuation]:
     """The best continuations of a prompt that a beam finds, best first; they may break off at the most tokens."""
     require(run.config.objective, "generate", str(run.path))
-    begun = read_prompt(run, prompt, max_tokens)
+    begun = read_prompt(run, prompt, max_tokens, is_last_read=True)
     check_limits(min_tokens, max_tokens, no_repeat)
     for note in begun.notes:
         tell(note)
     words, end = run.tokenizer, run.tokenizer.id_of("end")
-    # A beam looks at what comes after the last token too, which so needs a position.
-    most = max(1, begun.max_tokens - begun.is_short_of_room)
     limits = Limits(
-        end=end, max_tokens=[most], min_tokens=min_tokens, no_repeat=no_repeat, must_end=False,
+        end=end, max_tokens=[begun.max_tokens], min_tokens=min_tokens, no_repeat=no_repeat, must_end=False,
         never=sorted(words.special_ids - {end}),
     )  # fmt: skip
     (found,) = beam_search(_OnMachine(run.model, machine), [begun.ids], limits, beam)
@@ -143,8 +141,11 @@ def writing(
     return _written(run, begun, machine, count, sampling, min_tokens, no_repeat)
 
 
-def read_prompt(run: LoadedRun, prompt: str, max_tokens: int) -> Prompt:
-    """The ids of a prompt after the begin token, and how many may follow them."""
+def read_prompt(run: LoadedRun, prompt: str, max_tokens: int, is_last_read: bool = False) -> Prompt:
+    """The ids of a prompt after the begin token, and how many may follow them.
+
+    The last token that is written needs a position only where it is read too, as a beam does.
+    """
     if not 1 <= max_tokens <= MOST_TOKENS:
         raise UserError(f"max-tokens is {max_tokens:,}", fix=f"give 1 to {MOST_TOKENS:,}")
     config, notes = run.config.model, list[str]()
@@ -153,8 +154,8 @@ def read_prompt(run: LoadedRun, prompt: str, max_tokens: int) -> Prompt:
         if len(ids) + max_tokens - 1 > run.config.length:
             notes.append(f"the run was trained on {run.config.length:,} tokens; beyond them it is on its own")
         return Prompt(ids, max_tokens, False, notes)
-    # The last token that is written is not read any more, so it needs no position.
-    kept = config.context + 1 - min(max_tokens, max(1, config.context // 2))
+    places = config.context + (not is_last_read)
+    kept = max(1, places - min(max_tokens, max(1, config.context // 2)))
     if len(ids) > kept:
         dropped = len(ids) - kept
         notes.append(
@@ -162,7 +163,7 @@ def read_prompt(run: LoadedRun, prompt: str, max_tokens: int) -> Prompt:
             f"{config.context:,}, and what is written needs room"
         )
         ids = [ids[0], *ids[dropped + 1 :]]
-    room = config.context + 1 - len(ids)
+    room = max(1, places - len(ids))
     return Prompt(ids, min(max_tokens, room), room < max_tokens, notes)
 
 

@@ -390,11 +390,11 @@ def _note_scores(training: Training, state: LoopState, scores: Scores, metrics: 
     state.evaluated_step = state.step
     metrics.write(event="valid", step=state.step, **scores.values)
     score = cost(scores.values, training.loop.choose_by)
-    if state.best_score is None or score < state.best_score:
+    if math.isfinite(score) and (state.best_score is None or score < state.best_score):
         state.best_score, state.best_step = score, state.step
         if training.loop.patience:
             weights: dict[str, Tensor] = dict(training.model.named_parameters())
             checkpoint.save(training.directory / "best", state.step, weights, {}, asdict(state), {}, keep=1)
     elif training.loop.patience:
-        waited = (state.step - state.best_step) // max(1, training.loop.evaluate_every)
+        waited = (state.step - max(0, state.best_step)) // max(1, training.loop.evaluate_every)
         state.stopped_early = waited >= training.loop.patience

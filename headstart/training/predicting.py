@@ -24,9 +24,8 @@ from headstart.training.finetune import outputs_of
 from headstart.training.loading import LoadedRun
 from headstart.training.machine import Machine
 from headstart.training.using import require
+from headstart.training.windows import windows
 
-WINDOW_TEXTS = 1_024
-WINDOW_CHARACTERS = 1 << 22
 BATCH_TOKENS = 8_192
 
 Text = str | tuple[str, str]
@@ -53,7 +52,8 @@ class Embedding(NamedTuple):
 def predict(run: LoadedRun, texts: Iterable[Text], machine: Machine) -> Iterator[Prediction]:
     """The prediction for each text (or pair of texts), in their order."""
     require(run.config.objective, "predict", str(run.path))
-    for examples in _windows(run, _of_one_kind(run, texts)):
+    for window in windows(_of_one_kind(run, texts)):
+        examples = _framed(run, window)
         objective = _batched(run, examples, run.config.head)
         for outputs, example in zip(outputs_of(run.model, objective, machine), examples, strict=True):
             yield Prediction(answer(run, outputs), example.is_truncated)
@@ -90,7 +90,8 @@ def embed(run: LoadedRun, texts: Iterable[Text], machine: Machine, pool_by: Pool
     """
     require(run.config.objective, "embed", str(run.path))
     model = run.model.to(machine.device).eval()
-    for examples in _windows(run, texts):
+    for window in windows(texts):
+        examples = _framed(run, window)
         found: list[np.ndarray] = [np.zeros(0)] * len(examples)
         for batch in _batched(run, examples, HeadConfig()).evaluation():
             tensors = to_device(batch, machine.device)
@@ -110,24 +111,11 @@ def plain(numbers: np.ndarray) -> list[float]:
     return [float(str(number)) for number in numbers.astype(np.float32)]
 
 
-# ---- windows ------------------------------------------------------------------------------------------------
-
-
-def _windows(run: LoadedRun, texts: Iterable[Text]) -> Iterator[list[Framed]]:
-    """The texts as the model reads them, so many at a time."""
-    window: list[Text] = []
-    characters = 0
-    for text in texts:
-        window.append(text)
-        characters += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
-        if len(window) >= WINDOW_TEXTS or characters >= WINDOW_CHARACTERS:
-            yield _framed(run, window)
-            window, characters = [], 0
-    if window:
-        yield _framed(run, window)
+# ---- batches ------------------------------------------------------------------------------------------------
 
 
 def _framed(run: LoadedRun, texts: Sequence[Text]) -> list[Framed]:
+    """The texts as the model reads them."""
     frame = (causal_frame if run.config.frame == "causal" else masked_frame)(run.tokenizer)
     firsts = run.tokenizer.encode_many([text if isinstance(text, str) else text[0] for text in texts])
     seconds = run.tokenizer.encode_many(["" if isinstance(text, str) else text[1] for text in texts])

@@ -83,7 +83,7 @@ def pretrain(
     machine, console, budget = machine or choose(), console or Console(), budget or Budget()
     loop, optimizer = loop or LoopConfig(schedule="cosine", warmup=0.05), optimizer or OptimizerConfig()
     corruption = corruption or Corruption()
-    check_choice(objective, loop.choose_by, loop.patience)
+    check_choice(objective, loop.choose_by, loop.patience, loop.evaluate_every)
     if loop.unfreeze_every:
         raise UserError("--unfreeze-every in pretraining", fix="leave it out: it is for fine-tuning a base")
     run = RunDirectory(out)

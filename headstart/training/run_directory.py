@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +70,12 @@ class TranslationConfig:
 
     target_tokenizer: str = ""
     """Fingerprint of the target's own tokenizer, where the two sides do not share one."""
+
+    beam: int = 5
+    """Ways that the search keeps open where the run is measured."""
+
+    length_penalty: float = 1.0
+    """How that search ranks translations of several lengths."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +192,20 @@ class RunDirectory:
             )
         return result
 
-    def write_result(self, result: dict[str, Any]) -> None:
-        write_whole(self.result_file, json.dumps(result, indent=1, ensure_ascii=False).encode() + b"\n")
+    def write_result(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Write the result, and return it as it is written: a number that is not finite is null."""
+        written: dict[str, Any] = _finite(result)
+        text = json.dumps(written, indent=1, ensure_ascii=False, allow_nan=False)
+        write_whole(self.result_file, text.encode() + b"\n")
+        return written
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _differences(before: RunConfig, now: RunConfig) -> list[str]:

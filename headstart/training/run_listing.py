@@ -89,7 +89,7 @@ def _summary(run: RunDirectory, name: str) -> RunSummary:
         return replace(about, step=step, valid=_last_valid(run.path / "metrics.jsonl"))
     if not run.weights_file.is_file():
         return replace(about, state="broken", reason="weights.safetensors is missing")
-    valid = {key: float(value) for key, value in (result["valid"] or {}).items()}
+    valid = {key: float(value) for key, value in (result["valid"] or {}).items() if value is not None}
     state: State = "stopped early" if result["stopped_early"] else "finished"
     return replace(
         about, state=state, step=int(result["step"]), valid=valid, digest=str(result["weights_sha256"])

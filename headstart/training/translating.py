@@ -5,10 +5,11 @@ be larger than memory. A blank text has a blank translation. A text that is long
 the source's tokenizer has no piece for is read as its unknown token; the unknown token is never written.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,17 +21,17 @@ from headstart.decoding.search import Sampling, decode
 from headstart.errors import UserError
 from headstart.model.blocks import new_record
 from headstart.model.model import Model
-from headstart.text.files import Reading, form_of
+from headstart.text.files import Reading, form_of, is_live, is_stdin
 from headstart.text.frames import Frame, Framed, causal_frame, masked_frame, pad
+from headstart.text.rows import BadRows, lines_as_they_come, refuse_long
 from headstart.text.tokenizer import Tokenizer
 from headstart.training.loading import LoadedRun
 from headstart.training.machine import Machine
 from headstart.training.predicting import texts_in_file
 from headstart.training.using import require
 from headstart.training.vocabularies import Vocabularies
+from headstart.training.windows import windows
 
-WINDOW_TEXTS = 1_024
-WINDOW_CHARACTERS = 1 << 22
 # Tokens of the sources of a batch; each of them has several ways in the decoder.
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 1_024, 16_384
 # The most tokens of a translation, by those of its source: twice as many and some, as in fairseq's recipes.
@@ -112,11 +113,11 @@ class Translator:
         """Around a source, and around a target."""
         return frame_of(self.words.source, self.frame), frame_of(self.words.target, self.frame)
 
-    def translate(self, texts: Iterable[str], search: Search) -> Iterator[Translated]:
-        """The translations of each text, in their order."""
+    def translate(self, texts: Iterable[str | None], search: Search) -> Iterator[Translated]:
+        """The translations of each text, in their order; at a None all that came before it are given at once."""
         self.model.to(self.machine.device).eval()
         number = 0
-        for window in _windows(texts):
+        for window in windows(texts):
             yield from self._window(window, number, search)
             number += len(window)
 
@@ -209,19 +210,6 @@ def _most(source_length: int, search: Search) -> int:
     return max(search.min_tokens, by_source) if search.max_tokens is None else search.max_tokens
 
 
-def _windows(texts: Iterable[str]) -> Iterator[list[str]]:
-    window: list[str] = []
-    characters = 0
-    for text in texts:
-        window.append(text)
-        characters += len(text)
-        if len(window) >= WINDOW_TEXTS or characters >= WINDOW_CHARACTERS:
-            yield window
-            window, characters = [], 0
-    if window:
-        yield window
-
-
 def _sampled(
     reader: TranslationReader,
     prompts: Sequence[Sequence[int]],
@@ -292,8 +280,24 @@ def aligned(weights: np.ndarray, is_text: Sequence[bool]) -> list[AlignedPair]:
 # ---- files --------------------------------------------------------------------------------------------------
 
 
-def lines_of(path: str | Path, reading: Reading) -> Iterator[str]:
-    """The lines of a file (`-`: standard input), blank ones too; only plain text has lines to translate."""
+def lines_of(path: str | Path, reading: Reading) -> Iterator[str | None]:
+    """The lines of a file, blank ones too; only plain text has lines to translate.
+
+    Those of standard input (`-`) come as they are written, with a None where the next is not there yet.
+    """
     if form_of(path) not in ("text", "spm"):
         raise UserError("is a table: only lines are translated", where=str(path), fix="give a text a line")
+    if is_stdin(path) and form_of(path) == "text" and is_live(sys.stdin.buffer):
+        return _live_lines(sys.stdin.buffer, str(path), reading)
     return (text for text in texts_in_file(path, reading=reading) if isinstance(text, str))
+
+
+def _live_lines(stream: BinaryIO, where: str, reading: Reading) -> Iterator[str | None]:
+    number = 0
+    for group in lines_as_they_come(stream, where, reading):
+        for line in group:
+            number += 1
+            if line is None:
+                refuse_long(f"{where}:{number}", BadRows())
+            yield line
+        yield None

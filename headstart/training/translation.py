@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headstart.errors import UserError
-from headstart.model.model import Model, build, transfer
+from headstart.model.model import Model, transfer
 from headstart.model.presets import ModelConfig
 from headstart.objectives.masked import Corruption
 from headstart.objectives.translation import Translation, framed_side
@@ -22,10 +22,11 @@ from headstart.training.loading import LoadedRun, load
 from headstart.training.lock import RunLock
 from headstart.training.loop import LoopConfig
 from headstart.training.machine import Machine, choose
+from headstart.training.memory import first_model
 from headstart.training.optimizer import OptimizerConfig
 from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory, TranslationConfig
 from headstart.training.tokenizing import DEFAULT_VOCAB, FRAME_ROLES, tokenizer_for
-from headstart.training.translating import Search, Translator
+from headstart.training.translating import Search, Translator, frame_of
 from headstart.training.translation_scores import MeasuredTranslation, TranslationScores, score_pairs
 from headstart.training.translation_start import StartInto, audit_by_part, shape_of, start_into_of
 from headstart.training.vocabularies import Vocabularies, read_separate
@@ -34,7 +35,8 @@ VALID_SHARE = 0.1
 DEFAULT_EPOCHS = 10.0
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 2_048, 16_384
 DEFAULT_SMOOTHING = 0.1
-DEFAULT_WARMUP = 0.1
+DEFAULT_PRESET = "transformer-tiny"
+DEFAULT_LOOP = LoopConfig(schedule="inverse-sqrt", warmup=0.1)
 # As many pairs of valid are translated to measure by; the loss is over all of them.
 MEASURED_PAIRS = 2_000
 
@@ -53,7 +55,7 @@ def train_translator(
     pairs: int | None = None,
     start: str | Path | None = None,
     start_into: StartInto | None = None,
-    preset_name: str = "transformer-tiny",
+    preset_name: str = DEFAULT_PRESET,
     overrides: dict[str, Any] | None = None,
     tokenizer: str | Path | Tokenizer | None = None,
     target_tokenizer: str | Path | Tokenizer | None = None,
@@ -81,9 +83,8 @@ def train_translator(
     so that they can choose; at the end both are measured on valid and on test in any case, by `search`.
     """
     machine, console, budget = machine or choose(), console or Console(), budget or Budget()
-    loop = loop or LoopConfig(schedule="inverse-sqrt", warmup=DEFAULT_WARMUP)
-    optimizer, search = optimizer or OptimizerConfig(), search or Search()
-    check_choice("translation", loop.choose_by, loop.patience)
+    optimizer, loop, search = optimizer or OptimizerConfig(), loop or DEFAULT_LOOP, search or Search()
+    check_choice("translation", loop.choose_by, loop.patience, loop.evaluate_every)
     if loop.unfreeze_every:
         raise UserError("--unfreeze-every in translation", fix="leave it out: it is for a single stack")
     run = RunDirectory(out)
@@ -109,12 +110,9 @@ def train_translator(
         )
         length = min(length or config.context, config.context)
         size = batch_tokens or (CPU_BATCH_TOKENS if machine.device.type == "cpu" else GPU_BATCH_TOKENS)
-        model = build(config, Translation.head, seed=loop.seed)
-        translator = Translator(model, words, frame, length, machine)
-        goals = {name: _objective(found, translator, size, smoothing) for name, found in sets.items()}
-        measured = goals["valid"]
-        if valid_bleu or loop.choose_by != "loss":
-            measured = _objective(sets["valid"], translator, size, smoothing, search)
+        goals = {
+            name: _objective(sets[name], words, frame, length, size, smoothing) for name in ("train", "valid")
+        }
         if share := goals["train"].truncated_share:
             console.tell(f"{share:.1%} of the training pairs are cut at {length} tokens")
         settings = RunConfig(
@@ -138,72 +136,66 @@ def train_translator(
                 smoothing=smoothing,
                 start_into=into or "",
                 target_tokenizer="" if words.is_joint else words.target.fingerprint,
+                beam=search.beam.beams,
+                length_penalty=search.beam.length_penalty,
             ),
         )
+        model = first_model(settings, machine)
         if begun is not None:
             tensors = dict(begun.model.named_parameters())
             audit = transfer(tensors, begun.config.model, model, into or "stack")
             console.tell(f"started from {begun.path}\n{audit_by_part(audit)}\n{audit}")
 
+        measured_pairs = spread(sets["valid"], MEASURED_PAIRS)
+        if len(measured_pairs) < len(sets["valid"]):
+            console.tell(
+                f"BLEU and chrF on valid are over {len(measured_pairs):,} of its {len(sets['valid']):,} pairs, "
+                "spread evenly; the loss is over all of them"
+            )
+
+        def measure(model: Model, pairs: PairedSet = measured_pairs) -> TranslationScores:
+            return score_pairs(Translator(model, words, frame, length, machine), pairs, search)
+
         def finish(model: Model, scores: Scores | None) -> dict[str, Any]:
             # Of the weights that it ends with, which need not be those that were evaluated last.
-            losses = evaluate(model, goals["valid"], machine).values
-            return _final_scores(translator, sets, losses, search)
+            losses, found = evaluate(model, goals["valid"], machine).values, measure(model)
+            test_scores = {"test": measure(model, sets["test"]).values} if "test" in sets else {}
+            return {"valid": {**losses, **found.values}, **test_scores, "signatures": found.signatures}
 
+        by_translations = valid_bleu or loop.choose_by in ("bleu", "chrf")
         return execute(
-            run, settings, words.source if words.is_joint else words, model, goals["train"], measured,
+            run, settings, words, model, goals["train"],
+            MeasuredTranslation(goals["valid"], measure) if by_translations else goals["valid"],
             machine, console, override=override_resume, finish=finish,
         )  # fmt: skip
 
 
-def _final_scores(
-    translator: Translator, sets: dict[str, PairedSet], losses: dict[str, float], search: Search
-) -> dict[str, Any]:
-    """BLEU and chrF on valid, and on test where there is one, with their signatures."""
-    result: dict[str, Any] = {}
-    for name in ("valid", "test"):
-        if name in sets:
-            chosen = _measured(sets[name]) if name == "valid" else sets[name]
-            found = score_pairs(translator, chosen, search)
-            result[name] = {**(losses if name == "valid" else {}), **found.values}
-            result["signatures"] = found.signatures
-    return result
-
-
-def _measured(valid: PairedSet) -> PairedSet:
-    return valid.subset(range(min(len(valid), MEASURED_PAIRS)))
+def spread(pairs: PairedSet, count: int) -> PairedSet:
+    """So many pairs, evenly over the set: files are often in an order."""
+    count = min(count, len(pairs))
+    return pairs.subset([row * len(pairs) // count for row in range(count)])
 
 
 def _objective(
     pairs: PairedSet,
-    translator: Translator,
+    words: Vocabularies,
+    frame: Literal["causal", "masked"],
+    length: int,
     batch_tokens: int,
     smoothing: float,
-    search: Search | None = None,
 ) -> Translation:
-    """The objective over a set; with a search it is measured by its translations too."""
-    (frame, target_frame), words, length = translator.frames, translator.words, translator.length
-    sources = framed_side(pairs.sources, words.source, frame, length)
-    targets = framed_side(pairs.targets, words.target, target_frame, length)
-    pads = (words.source.id_of("pad"), words.target.id_of("pad"))
-    if search is None:
-        return Translation(sources, targets, batch_tokens, *pads, smoothing)
-    chosen, wanted = _measured(pairs), search
-
-    def measure(model: Model) -> TranslationScores:
-        return score_pairs(dataclasses.replace(translator, model=model), chosen, wanted)
-
-    return MeasuredTranslation(measure, sources, targets, batch_tokens, *pads, smoothing)
+    sources = framed_side(pairs.sources, words.source, frame_of(words.source, frame), length)
+    targets = framed_side(pairs.targets, words.target, frame_of(words.target, frame), length)
+    pads = words.source.id_of("pad"), words.target.id_of("pad")
+    return Translation(sources, targets, batch_tokens, *pads, smoothing)
 
 
-def objective_over(
-    run: LoadedRun, pairs: PairedSet, machine: Machine, length: int | None = None
-) -> Translation:
-    """The objective of a run over other pairs."""
+def objective_over(run: LoadedRun, pairs: PairedSet, length: int) -> Translation:
+    """The objective of a run over other pairs, which may be longer than those that it was trained on."""
     settings = run.config.translation
     assert settings is not None
-    translator = dataclasses.replace(Translator.of(run, machine), length=length or run.config.length)
-    return _objective(pairs, translator, settings.batch_tokens, settings.smoothing)
+    batch_tokens = max(settings.batch_tokens, 2 * length)
+    return _objective(pairs, run.vocabularies, run.config.frame, length, batch_tokens, settings.smoothing)
 
 
 # ---- what it is made of -------------------------------------------------------------------------------------
@@ -237,10 +229,11 @@ def _vocabularies(
     if not is_separate:
         whole = made(given, [*train.sources, *train.targets], vocab)
         return Vocabularies(whole, whole)
-    if run.config_file.exists() and given is None and target is None:
+    if run.config_file.exists() and (given is None or target is None):
         before = run.read_config()
         if before.translation is not None and before.translation.target_tokenizer:
-            return read_separate(run.path, before.model.tokenizer, before.translation.target_tokenizer)
+            own = read_separate(run.path, before.model.tokenizer, before.translation.target_tokenizer)
+            given, target = given or own.source, target or own.target
     return Vocabularies(made(given, train.sources, vocab), made(target, train.targets, vocab))
 
 
@@ -256,6 +249,12 @@ def read_sets(data: DataConfig, seed: int, console: Console) -> dict[str, Paired
         sets = {"train": whole, "valid": read(data.valid)}
     else:
         split = split_by_hash(whole.sources, [0.0] * len(whole), VALID_SHARE, seed)
+        if not split.held_out:
+            raise UserError(
+                "no pair can be held out for valid: all of them have the same source",
+                where=data.train,
+                fix="give --valid, or more pairs",
+            )
         sets = {"train": whole.subset(split.kept), "valid": whole.subset(split.held_out)}
     if data.labels:
         train = sets["train"]

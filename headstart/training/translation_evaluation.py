@@ -1,5 +1,6 @@
 """The scores of a translation run on pairs that it has not seen."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -33,12 +34,14 @@ def evaluate_translation(
     pairs = read_pairs(data, reading=Reading(how.encoding, how.errors), skip_bad_rows=how.skip_bad_rows)
     if pairs.skipped.counts:
         tell(pairs.skipped.summary())
-    objective = objective_over(run, pairs, machine, check_length(run, length))
+    length = check_length(run, length)
+    objective = objective_over(run, pairs, length)
     if objective.truncated_share:
-        tell(f"{objective.truncated_share:.1%} of the pairs are cut at {length or run.config.length} tokens")
+        tell(f"{objective.truncated_share:.1%} of the pairs are cut at {length} tokens")
     values = evaluate(run.model.to(machine.device), objective, machine).values
     plain = values["cross_entropy"]
-    found = score_pairs(Translator.of(run, machine), pairs, search)
+    translator = dataclasses.replace(Translator.of(run, machine), length=length)
+    found = score_pairs(translator, pairs, search)
     perplexity = {"perplexity": math.exp(plain)} if plain < 709 else {}
     return Evaluation(
         {**values, **perplexity, **found.values},

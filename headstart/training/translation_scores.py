@@ -1,7 +1,7 @@
 """What translations are worth: BLEU and chrF by sacreBLEU, each with the signature that says how it was counted."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headstart.model.model import Model
 from headstart.objectives.translation import Translation
@@ -36,8 +36,8 @@ def score_pairs(translator: Translator, pairs: PairedSet, search: Search) -> Tra
 class MeasuredTranslation(Translation):
     """The objective over a set that is measured by its translations too, whenever it is evaluated."""
 
-    def __init__(self, measure: Callable[[Model], TranslationScores], *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, known: Translation, measure: Callable[[Model], TranslationScores]) -> None:
+        vars(self).update(vars(known))  # the same pairs, and none of them is read again
         self._measure = measure
 
     def whole_scores(self, model: Model, machine: Machine) -> dict[str, float]:

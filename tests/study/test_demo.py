@@ -12,7 +12,7 @@ from headstart.study.study import demo_config
 @pytest.mark.parametrize("null", [False, True], ids=["plain", "null"])
 def test_the_verdict_is_true_of_the_embedded_corpus(null, tmp_path):
     config = demo_config(null)
-    study = dataclasses.replace(config.study, arms=["scratch", "finetuned"], budgets=[200])
+    study = dataclasses.replace(config.study, arms=["scratch", "finetuned"], budgets=[50])
     found = headstart.study(dataclasses.replace(config, study=study), out=tmp_path / "study")
     (row,) = [d for d in found["differences"] if d["against"] == "scratch"]
     text = " ".join(found["verdict"])

@@ -17,7 +17,7 @@ from headstart.decoding.beam import Beam
 from headstart.decoding.search import Sampling
 from headstart.errors import UserError
 from headstart.text.tokenizer_training import train as train_tokenizer
-from headstart.training import translating
+from headstart.training import translating, windows
 from headstart.training.loading import load
 from headstart.training.translating import Search, Translator, aligned, cross_attention, translate
 
@@ -57,13 +57,13 @@ def test_every_text_has_the_translation_that_it_has_alone(kind, beams):
 def test_windows_and_batches_change_nothing(monkeypatch):
     texts = [*TEXTS, "", *small.sentences(12, seed=3), " ", "fin"]
     whole = best(texts)
-    monkeypatch.setattr(translating, "WINDOW_TEXTS", 3)
+    monkeypatch.setattr(windows, "WINDOW_TEXTS", 3)
     monkeypatch.setattr(translating, "CPU_BATCH_TOKENS", 40)
     assert ids(best(texts)) == ids(whole)
 
 
 def test_texts_are_asked_for_as_they_are_needed(monkeypatch):
-    monkeypatch.setattr(translating, "WINDOW_TEXTS", 2)
+    monkeypatch.setattr(windows, "WINDOW_TEXTS", 2)
     asked = []
     found = translator().translate((asked.append(text) or text for text in TEXTS), GREEDY)
     next(found)
@@ -139,7 +139,7 @@ def test_what_is_drawn_hangs_on_the_seed_and_the_number_of_the_text(monkeypatch)
     assert one == drawn(texts)
     assert one != drawn(texts, seed=2)
     assert len({tuple(ids) for ids in one}) > 1
-    monkeypatch.setattr(translating, "WINDOW_TEXTS", 2)
+    monkeypatch.setattr(windows, "WINDOW_TEXTS", 2)
     assert drawn(texts) == one
 
 
