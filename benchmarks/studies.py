@@ -11,8 +11,10 @@ All with preset `lab` and a BPE of 8,000 tokens. Each is resumed by the same com
 
 import argparse
 import os
+import re
 import sys
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 from headstart.report.page import write_report
@@ -92,6 +94,18 @@ def _started(base: Path, files: dict[str, str]) -> StudyConfig:
 STUDIES = {"cls-books": cls_books, "imdb": imdb, "ag-news": ag_news, "sst2": sst2}
 
 
+def write_pictures(page: Path, folder: Path, name: str) -> None:
+    """The page's wide charts over epochs and over labels, with the colours of its light scheme, on white."""
+    css = (files("headstart.report") / "template.css").read_text()
+    light = dict(re.findall(r"(--[a-z-]+): ([^;]+);", css[: css.index("@media")]))
+    charts = re.findall(r'<svg viewBox="0 0 648 [\d.]+".*?</svg>', page.read_text(), re.DOTALL)
+    for kind, chart in zip(("epochs", "labels"), charts, strict=False):
+        chart = re.sub(r"var\((--[a-z-]+)\)", lambda found: light[found[1]], chart)
+        root = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        chart = chart.replace("<svg ", root + 'font-family="sans-serif" style="background: white" ', 1)
+        (folder / f"{name}-{kind}.svg").write_text(chart)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -103,6 +117,7 @@ def main() -> None:
     parser.add_argument("--arms", help="with commas")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--budgets", help="with commas")
+    parser.add_argument("--pictures", type=Path, help="a folder for the page's first two charts as files")
     options = parser.parse_args()
     if "HEADSTART_DATA" not in os.environ:
         sys.exit("skipped: HEADSTART_DATA is not set")
@@ -134,7 +149,10 @@ def main() -> None:
             a = score["accuracy"]
             interval = f"{100 * a['value']:.1f} ({100 * a['low']:.1f} to {100 * a['high']:.1f})"
             print(f"{score['arm']:<22} {score['budget']:>6} labels  {interval}")
-    print(write_report(directory))
+    page = write_report(directory)
+    print(page)
+    if options.pictures:
+        write_pictures(page, options.pictures, options.study)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ transferred" is claimed only where the pretrained arm beats scratch and, where t
 from typing import Any
 
 LEVEL = 0.05
+_UNSURE = "makes no difference that this study can be sure of"
 Found = dict[str, Any]
 
 
@@ -30,7 +31,10 @@ def verdict(found: Found) -> list[str]:
             sentences += _worth(found, name)
     if not any(d["arm"] in tuned for d in found["differences"]):
         sentences.append("Whether pretraining pays cannot be said: the trials that would tell are missing.")
-    return [*sentences, *([] if is_enough else simple), *_compute(found), *_caveats(found, tuned)]
+    sentences += [*([] if is_enough else simple), *_compute(found)]
+    if any(_UNSURE in sentence for sentence in sentences):
+        sentences.append(_sentence(found["power"]["sentence"]))
+    return [*sentences, *_caveats(found, tuned)]
 
 
 # ---- the sentences ----------------------------------------------------------------------------------------------
@@ -79,10 +83,7 @@ def _pays(found: Found, name: str, against: str, several: bool) -> list[str]:
     who = f"Pretraining ({name})" if several else "Pretraining"
     if not better and not worse:
         corrected = f" once {len(rows)} budgets are allowed for (Holm)" if len(rows) > 1 else ""
-        return [
-            f"{who} makes no difference that this study can be sure of{corrected}, against {against}: {_over(rows)}. "
-            f"{_sentence(found['power']['sentence'])}"
-        ]
+        return [f"{who} {_UNSURE}{corrected}, against {against}: {_over(rows)}."]
     sentences = []
     if better:
         sentences.append(f"{who} pays here, against {against}: {_over(better)}.")

@@ -42,9 +42,9 @@ def test_a_clear_gain_is_claimed_with_its_interval_and_only_where_it_is_clear():
 
 
 def test_no_gain_is_no_claim_and_says_what_could_have_been_seen():
-    (sentence, *_) = verdict(found([row("finetuned", "scratch", 50, 0.01, 0.3)]))
+    (sentence, power, *_) = verdict(found([row("finetuned", "scratch", 50, 0.01, 0.3)]))
     assert sentence.startswith("Pretraining makes no difference that this study can be sure of")
-    assert sentence.endswith("3.1 points can be detected.")
+    assert power == "3.1 points can be detected."
 
 
 def test_harm_is_said():
