@@ -16,7 +16,6 @@ _PUBLIC = {
     "load": "headstart.training.loading",
     "preset": "headstart.model.presets",
     "pretrain": "headstart.training.pretrain",
-    "study": "headstart.study.study",
     "swap": "headstart.model.model",
     "train_translator": "headstart.training.translation",
     "translate": "headstart.training.translating",
@@ -24,11 +23,16 @@ _PUBLIC = {
 }
 
 
+_CALLS = {"study"}  # packages that can be called
+
+
 def __getattr__(name: str) -> Any:
+    if name in _CALLS:
+        return importlib.import_module(f"headstart.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'headstart' has no attribute {name!r}")
     return getattr(importlib.import_module(_PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*_PUBLIC, "__version__"])
+    return sorted([*_PUBLIC, *_CALLS, "__version__"])

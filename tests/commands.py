@@ -31,14 +31,27 @@ class Place:
         (self.path / "corpus.txt").write_text("\n".join(documents))
         rows = [f"{text}\t{'oui' if 'belle' in text else 'non'}" for text in small.sentences(60, seed=4)]
         (self.path / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]))
+        pairs = [f"{text}\t{text[::-1]}" for text in small.sentences(60, seed=6)]
+        (self.path / "pairs.tsv").write_text("\n".join(pairs))
         small.tokenizer().save(self.path / "tokenizer")
         return self
 
     def command(self, *more, verb="pretrain"):
-        """A command line; `more` are flags and their values, None for a flag without one."""
+        """A command line; `more` are flags and their values, None for a flag without one.
+
+        The verb `translation` is finetune for that task.
+        """
         data = {
             "pretrain": ["--corpus", self.path / "corpus.txt", "--batch-tokens", 96],
             "finetune": ["--train", self.path / "rows.tsv", "--batch", 4],
+            "translation": [
+                "--task",
+                "translation",
+                "--train",
+                self.path / "pairs.tsv",
+                "--batch-tokens",
+                300,
+            ],
         }[verb]
         settings = {
             "--tokenizer": self.path / "tokenizer", "--out": self.run, "--length": 24, "--depth": 2, "--width": 16,
@@ -47,7 +60,7 @@ class Place:
         }  # fmt: skip
         settings |= dict(zip(more[::2], more[1::2], strict=True))
         flags = [word for pair in settings.items() for word in pair if word is not None]
-        return [verb, *map(str, [*data, *flags])]
+        return ["finetune" if verb == "translation" else verb, *map(str, [*data, *flags])]
 
     def start(self, *more, verb="pretrain", program=COMMAND, fault=""):
         """The command in a child."""

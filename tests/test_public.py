@@ -16,6 +16,14 @@ def test_every_public_name_is_there(name):
     assert name in dir(headstart)
 
 
+def test_the_study_is_a_call_and_a_package(monkeypatch):
+    module = importlib.import_module("headstart.study.study")
+    monkeypatch.setattr(module, "study", lambda *arguments, **settings: (arguments, settings))
+    assert headstart.study(1, out="here") == ((1,), {"out": "here"})
+    assert headstart.study.design is importlib.import_module("headstart.study.design")
+    assert "study" in dir(headstart)
+
+
 def test_importing_headstart_imports_no_torch():
     program = "import headstart, sys; assert 'torch' not in sys.modules; headstart.ModelConfig"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

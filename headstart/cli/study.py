@@ -187,7 +187,7 @@ def _config(
 ) -> tuple["StudyConfig", dict[str, Any]]:
     """The settings to begin with: a file's, the demo's where nothing is given, or the defaults over the corpus."""
     from headstart.study.design import PretrainPart, StudyConfig
-    from headstart.study.study import demo_config, read_study
+    from headstart.study.settings import demo_config, read_study
 
     if demo and (file or corpus or train):
         raise UserError(

@@ -60,7 +60,7 @@ def summarise(
     largest = max(study.budgets)
     found: dict[str, Any] = {
         "format": 1,
-        "name": study.demo or Path(material.config.finetune.train).stem,
+        "name": _name(settings),
         "command": command,
         "config": settings,
         "verdict": [],
@@ -97,6 +97,13 @@ def summarise(
     found["items"] = _items(answers, arms, largest, truth, test.whole_texts, material.labels)
     found["verdict"] = verdict(found)
     return found
+
+
+def _name(settings: dict[str, Any]) -> str:
+    """What the study is of: the demo, or the file of the labelled rows, or its folder where it is called train."""
+    path = Path(settings["finetune"]["train"])
+    stem = path.name.split(".")[0]
+    return settings["study"]["demo"] or (path.parent.name if stem == "train" and path.parent.name else stem)
 
 
 # ---- what is on disk ------------------------------------------------------------------------------------------

@@ -7,27 +7,16 @@ import dataclasses
 import json
 import os
 import time
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from headstart.config import build, read_toml, to_toml
 from headstart.errors import UserError
-from headstart.study.design import (
-    KINDS,
-    FinetunePart,
-    PretrainPart,
-    StudyConfig,
-    StudyPart,
-    TokenizerPart,
-    Trial,
-    check,
-    trials_of,
-)
-from headstart.study.material import Material, prepare, sha256_of
+from headstart.study.design import StudyConfig, Trial, check, trials_of
+from headstart.study.material import Material, prepare
 from headstart.study.results import summarise
+from headstart.study.settings import check_same, demo_config, settings_of, with_demo, with_start
 from headstart.study.trial import (
     OnShare,
     Pretraining,
@@ -38,17 +27,12 @@ from headstart.study.trial import (
     trial_operations,
 )
 from headstart.study.workers import Outcome, Task, carry_out
-from headstart.text.demo import write as write_demo
-from headstart.text.mixture import weighted_path
 from headstart.training.lock import RunLock
 from headstart.training.machine import Device, choose
 from headstart.training.pretrain import PretrainObjective
-from headstart.training.run_directory import RunDirectory, write_whole
+from headstart.training.run_directory import write_whole
 
 GPU_JOBS = 4  # a small model leaves most of a GPU idle
-# What may differ between two commands on one directory: more arms, budgets and seeds are more trials, no other ones.
-_MAY_GROW = {"arms", "budgets", "seeds"}
-_FILES = {"corpus", "train", "valid", "test"}
 
 
 @dataclass(frozen=True)
@@ -60,26 +44,6 @@ class StudyProgress:
     finished: int
     tasks: int
     running: dict[str, float] = field(default_factory=dict)
-
-
-def demo_config(null: bool = False) -> StudyConfig:
-    """The study of the embedded corpus: minutes on two cores."""
-    return StudyConfig(
-        study=StudyPart(demo="null" if null else "plain", seeds=3, budgets=[25, 100]),
-        tokenizer=TokenizerPart(vocab=2_000),
-        pretrain=[PretrainPart(epochs=2.0, length=128, optimizer="muon", evaluations=4)],
-        finetune=FinetunePart(
-            length=128, pooling="mean", epochs=5.0, least_steps=100, batch=8, evaluations=5
-        ),
-    )
-
-
-def read_study(path: str | Path) -> tuple[StudyConfig, dict[str, Any]]:
-    """A STUDY.toml: its settings, and the fields of the model that it overrides."""
-    data = read_toml(path)
-    model = data.pop("model", {})
-    data.pop("material", None)
-    return build(StudyConfig, data, str(path)), model
 
 
 def study(
@@ -99,10 +63,10 @@ def study(
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs {jobs}", fix="give 1 or more")
     with RunLock(directory):
-        given = _with_start(config)
-        material = prepare(_with_demo(given, directory), model or {}, directory, device, tell)
-        settings = _settings(material, given, model or {})
-        _check_same(directory, settings)
+        given = with_start(config)
+        material = prepare(with_demo(given, directory), model or {}, directory, device, tell)
+        settings = settings_of(material, given, model or {})
+        check_same(directory, settings)
         pretrainings = _pretrainings(material)
         tasks = _tasks(material, pretrainings)
         tell(_opening(material, tasks))
@@ -112,106 +76,6 @@ def study(
             directory / "study.json", json.dumps(found, indent=1, ensure_ascii=False).encode() + b"\n"
         )
     return found
-
-
-def _with_demo(config: StudyConfig, directory: Path) -> StudyConfig:
-    """The embedded corpus as files in the study's directory."""
-    if not config.study.demo:
-        return config
-    if config.finetune.train or any(phase.corpus for phase in config.pretrain):
-        raise UserError("--demo and files at once", fix="give --demo, or --corpus and --train")
-    place = directory / "demo"
-    write_demo(place, seed=0, null=config.study.demo == "null")
-    files = {name: str(place / f"{name}.jsonl") for name in ("train", "valid", "test")}
-    corpus = [str(place / "unlabelled.txt")]
-    return dataclasses.replace(
-        config,
-        pretrain=[dataclasses.replace(phase, corpus=corpus) for phase in config.pretrain],
-        finetune=dataclasses.replace(config.finetune, **files),  # type: ignore[arg-type]
-    )
-
-
-def _with_start(config: StudyConfig) -> StudyConfig:
-    """A given base is an arm of its own; without a corpus it is the only pretrained one.
-
-    Whoever it is compared with has to read as it does, from left to right or both ways.
-    """
-    study = dataclasses.replace(config.study, objectives=list(dict.fromkeys(config.study.objectives)))
-    if not study.start:
-        return dataclasses.replace(config, study=study)
-    has_corpus = any(phase.corpus for phase in config.pretrain)
-    needs_corpus = ("frozen", "finetuned", "shuffled", "scratch-long")
-    kinds = [kind for kind in study.arms if has_corpus or kind not in needs_corpus]
-    is_causal = RunDirectory(study.start).read_config().model.direction == "causal"
-    reads: Literal["causal", "masked"] = "causal" if is_causal else "masked"
-    objectives: list[str] = study.objectives if has_corpus else [reads]
-    if all((objective == "causal") != is_causal for objective in objectives):
-        raise UserError(
-            f"the start reads as a {reads} base does, and --objective is {','.join(objectives)}",
-            where=study.start,
-            fix=f"give --objective {reads}",
-        )
-    study = dataclasses.replace(
-        study, arms=list(dict.fromkeys([*kinds, "imported"])), objectives=objectives, start_reads=reads
-    )
-    return dataclasses.replace(config, study=study, pretrain=config.pretrain if has_corpus else [])
-
-
-def _settings(material: Material, given: StudyConfig, model: dict[str, Any]) -> dict[str, Any]:
-    """All settings as resolved, files under the names that they were given by, and what was in them."""
-    config, data = dataclasses.asdict(material.config), material.facts["data"]
-    for phase, asked in zip(config["pretrain"], given.pretrain, strict=True):
-        phase |= {"corpus": asked.corpus, "valid": asked.valid}
-    config["finetune"] |= {name: getattr(given.finetune, name) for name in ("train", "valid", "test")}
-    config["model"] = {key: value for key, value in model.items() if value is not None}
-    config["material"] = {name: data[name]["sha256"] for name in ("train", "valid", "test")}
-    config["material"]["corpus"] = [entry["sha256"] for entry in data["corpus"]]
-    phases = zip(given.pretrain, material.config.pretrain, strict=True)
-    config["material"]["phases"] = [
-        f"{weighted_path(asked)[1]:g} {sha256_of(weighted_path(path)[0])}"
-        for asked_phase, phase in phases
-        for asked, path in zip(asked_phase.corpus or phase.corpus, phase.corpus, strict=True)
-    ]
-    if material.config.study.start:
-        result = RunDirectory(material.config.study.start).read_result() or {}
-        config["material"]["start"] = result.get("weights_sha256", "")
-    return config
-
-
-def _check_same(directory: Path, settings: dict[str, Any]) -> None:
-    """Refuse a command that differs from the one that began this directory in what its trials hang on."""
-    file = directory / "study.toml"
-    if file.exists():
-        before, now = _compared(read_toml(file)), _compared(tomllib.loads(to_toml(settings)))
-        differing = [
-            f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
-            for key in sorted({*before, *now})
-            if before.get(key) != now.get(key)
-        ]
-        if differing:
-            raise UserError(
-                "the study was started with other settings:\n  " + "\n  ".join(differing),
-                where=str(directory),
-                fix="give the same settings, or another --out",
-            )
-    write_whole(file, to_toml(settings).encode())
-
-
-def _compared(settings: dict[str, Any]) -> dict[str, Any]:
-    """By name what may not change; files are compared by their content, wherever they are."""
-    phases = settings.pop("pretrain", [])
-    contents = {f"{name} file": digest for name, digest in settings.pop("material", {}).items()}
-    sections = {
-        "content": contents,
-        **settings,
-        **{f"pretrain {number + 1}": phase for number, phase in enumerate(phases)},
-    }
-    return {
-        f"{section}.{key}": value
-        for section, values in sections.items()
-        for key, value in values.items()
-        if key not in _FILES and not (section == "study" and key in _MAY_GROW)
-    }
 
 
 # ---- carrying out ---------------------------------------------------------------------------------------------
@@ -338,6 +202,3 @@ def _opening(material: Material, tasks: list[Task]) -> str:
         f"{len(tasks)} pieces of work ({study.seeds} seeds, budgets of {', '.join(map(str, study.budgets))} labels), "
         f"{operations:.2g} operations; every neural arm tries the rates {rates} on valid"
     )
-
-
-__all__ = ["KINDS", "StudyProgress", "demo_config", "read_study", "study"]

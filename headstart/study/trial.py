@@ -105,6 +105,7 @@ def pretraining_facts(material: Material, task: Pretraining) -> dict[str, Any]:
     curve = [
         {"step": r["step"], "loss": r["loss"], "bits_per_byte": r["loss"] * share if share else None}
         for r in records
+        if r["loss"] is not None  # one that was not finite
     ]
     phases, steps = material.config.pretrain, material.steps[task.objective]
     return {

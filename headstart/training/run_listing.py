@@ -12,6 +12,7 @@ from typing import Any, Literal
 from headstart.errors import HeadstartError, UserError
 from headstart.plan.parameters import components
 from headstart.training.run_directory import RunDirectory
+from headstart.training.vocabularies import SOURCE_FILE
 
 State = Literal["finished", "stopped early", "unfinished", "broken"]
 # What a run writes: a directory that has one of these and no config.toml has lost it.
@@ -81,7 +82,7 @@ def _summary(run: RunDirectory, name: str) -> RunSummary:
         parameters=sum(component.count for component in components(config.model, config.head)),
         depth=config.model.depth, width=config.model.width, steps=config.loop.steps, start=config.start,
     )  # fmt: skip
-    if not run.tokenizer_file.is_file():
+    if not run.tokenizer_file.is_file() and not (run.path / SOURCE_FILE).is_file():
         return replace(about, state="broken", reason="tokenizer.json is missing")
     result = run.read_result()
     if result is None:

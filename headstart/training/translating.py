@@ -73,6 +73,9 @@ class Candidate(NamedTuple):
     """The prefix and what was written after it, the end not counted."""
 
 
+NOTHING = Candidate("", 0.0, [])
+
+
 class Translated(NamedTuple):
     """The translations of a text, best first."""
 
@@ -132,7 +135,7 @@ class Translator:
 
     def _window(self, texts: Sequence[str], first: int, search: Search) -> list[Translated]:
         frame, unknown = self.frames[0], self.words.source.roles["unknown"]
-        found = [Translated([Candidate("", 0.0, [])], [], False, False)] * len(texts)
+        found = [Translated([NOTHING], [], False, False)] * len(texts)
         examples: dict[int, Framed] = {
             row: frame.one(ids, self.length)
             for row, ids in enumerate(self.words.source.encode_many(texts))
@@ -142,7 +145,8 @@ class Translator:
             sources = [examples[row].tokens for row in rows]
             numbers = [first + row for row in rows]
             for row, hypotheses in zip(rows, self._search(sources, numbers, search), strict=True):
-                candidates = [self._candidate(hypothesis, search) for hypothesis in hypotheses]
+                # Weights that are not finite find no hypothesis at all.
+                candidates = [self._candidate(one, search) for one in hypotheses] or [NOTHING]
                 ids = examples[row].tokens.tolist()
                 found[row] = Translated(candidates, ids, examples[row].is_truncated, unknown in ids)
         return found

@@ -221,7 +221,7 @@ def test_generate_prints_the_prompt_and_what_follows(called):
         tiny_runs.run_of("causal"), "une belle", tiny_runs.MACHINE, max_tokens=10, sampling=sampling
     )
     assert code == 0
-    assert out == main.visible("une belle" + expected.text) + "\n"
+    assert out == "une belle" + expected.text + "\n"
     _, again, _ = called("generate", run, "une belle", "--max-tokens", 10, "--seed", 4)
     _, other, _ = called("generate", run, "une belle", "--max-tokens", 10, "--seed", 5)
     assert out == again != other
@@ -253,22 +253,34 @@ def test_generate_writes_several_and_from_standard_input(called, monkeypatch):
     assert out.count("une") >= 3
 
 
-def test_what_is_written_cannot_drive_the_terminal(called):
-    code, out, _ = called(
-        "generate",
-        tiny_runs.path_of("causal"),
-        "un\x1b[31m",
-        "--temperature",
-        5,
-        "--top-p",
-        1,
-        "--max-tokens",
-        200,
-    )
+def test_what_is_written_cannot_drive_the_terminal(called, monkeypatch):
+    command = ["generate", tiny_runs.path_of("causal"), "un\x1b[31m\u200c", "--temperature", 5, "--top-p", 1]
+    _, piped, _ = called(*command, "--max-tokens", 200)
+    assert piped.startswith("un\x1b[31m\u200c"), "a file gets what was written"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    code, out, _ = called(*command, "--max-tokens", 200)
     assert code == 0
-    assert out.startswith("un\\x1b[31m")
+    assert out.startswith("un\\x1b[31m\\u200c")
     assert "\x1b" not in out
     assert set(main.visible(out)) == set(out)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--beam", 2, "--count", 3], "--count 3 with --beam 2"),
+        (["--beam", 2, "--count", 0], "--count 0 with --beam 2"),
+        (["--beam", 5, "--temperature", 1.3], "--temperature with --beam"),
+        (["--beam", 5, "--top-k", 3], "--top-k with --beam"),
+        (["--beam", 5, "--top-p", 0.5], "--top-p with --beam"),
+        (["--greedy", "--top-k", 3], "--top-k with --greedy"),
+    ],
+)
+def test_flags_that_another_way_of_writing_would_ignore_are_refused(called, flags, says):
+    code, out, err = called("generate", tiny_runs.path_of("causal"), "un", *flags)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert "--n-best" not in err
 
 
 def test_generate_says_when_the_prompt_is_cut_and_when_the_context_ends(called):

@@ -77,6 +77,18 @@ def test_a_wide_beam_finds_the_true_best_of_all_sequences(penalty, must_end):
         assert [h.score for h in hypotheses] == pytest.approx([score for score, _ in truth])
 
 
+@pytest.mark.parametrize("must_end", [True, False])
+def test_a_penalty_on_length_stops_no_search_too_early(must_end):
+    """With little between the first text and the next: what breaks off is a token shorter than what ends."""
+    texts = 200
+    table = Table(vocab=3, texts=texts, seed=3)
+    limits = Limits(end=END, max_tokens=[1] * texts, must_end=must_end)
+    found = beam_search(table, [[1, 2]] * texts, limits, Beam(beams=9, length_penalty=-3.0))
+    for text, (best,) in enumerate(found):
+        score, tokens = enumerated(Table(vocab=3, texts=texts, seed=3), text, [1, 2], 1, -3.0, must_end)[0]
+        assert (best.tokens, best.score) == (tokens, pytest.approx(score))
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_who_waits_to_leave_with_others_is_not_changed_by_waiting(monkeypatch, share):
     monkeypatch.setattr(beam_module, "LEAVING_SHARE", share)
@@ -236,7 +248,13 @@ def test_scores_of_the_n_best_match_a_forced_re_scoring(case):
             )
 
 
-@settings(deadline=None, max_examples=60)
+def repeats(tokens, size):
+    """Whether the last stretch was there before."""
+    stretches = [tokens[i : i + size] for i in range(len(tokens) - size + 1)]
+    return bool(size and stretches) and stretches[-1] in stretches[:-1]
+
+
+@settings(deadline=None, max_examples=100)
 @given(cases())
 def test_every_rule_is_kept(case):
     model, prompts, sources, limits, beam = case
@@ -245,14 +263,17 @@ def test_every_rule_is_kept(case):
         assert hypotheses, "there is always one"
         for tokens, _, _, has_ended in hypotheses:
             assert has_ended
-            # Where no token may come again, a small vocabulary is used up before the fewest tokens are written.
-            possible = model.config.output_vocab - 1 - len(limits.never) if size == 1 else most
-            assert min(limits.min_tokens, most, possible) <= len(tokens) <= most
+            whole = [*prompts[row], *tokens]
+            is_stuck = all(
+                token in limits.never or repeats([*whole, token], size)
+                for token in range(1, model.config.output_vocab)
+            )
+            assert len(tokens) <= most
+            assert len(tokens) >= min(limits.min_tokens, most) or is_stuck, "too little, and more could come"
             assert END not in tokens
             assert not set(tokens) & set(limits.never)
-            if size:
-                stretches = [tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1)]
-                assert len(set(stretches)) == len(stretches)
+            for length in range(len(prompts[row]) + 1, len(whole) + 1):
+                assert not repeats(whole[:length], size), "the prompt counts too"
 
 
 def test_a_beam_finds_at_least_the_score_of_greedy():
@@ -290,7 +311,9 @@ def test_no_prompts_give_nothing():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"beams": 0}, {"beams": 2, "n_best": 3}, {"n_best": 0}, {"length_penalty": float("nan")}]
+    "bad",
+    [{"beams": 0}, {"beams": 2, "n_best": 3}, {"n_best": 0}]
+    + [{"length_penalty": value} for value in (float("nan"), float("inf"), 10.5, -11.0, 1e300)],
 )
 def test_numbers_that_mean_nothing_are_refused(bad):
     with pytest.raises(UserError):

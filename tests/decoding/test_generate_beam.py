@@ -55,6 +55,26 @@ def test_a_beam_stops_where_learned_positions_end():
     assert found[0].stop == "context"
 
 
+def test_a_prompt_that_is_cut_leaves_a_beam_room_for_all_that_it_reads():
+    rules = {"max_tokens": 10, "min_tokens": 10}
+    for words in range(1, 30):
+        (found,) = generate_best(
+            run_of("learned"), "livre " * words, tiny_runs.MACHINE, beam=Beam(beams=3), **rules
+        )
+        assert (found.token_count, found.stop) == (10, "max-tokens")
+
+
+def test_a_prompt_is_not_repeated_where_nothing_may_be():
+    run, prompt = run_of(), "le livre est belle"
+    before = set(map(int, run.tokenizer.encode(prompt)))
+    rules = {"max_tokens": 20, "min_tokens": 20, "no_repeat": 1}
+    for found in (
+        generate(run, prompt, tiny_runs.MACHINE, sampling=GREEDY, **rules),
+        generate_best(run, prompt, tiny_runs.MACHINE, beam=Beam(beams=2), **rules),
+    ):
+        assert not before & set(map(int, run.tokenizer.encode(found[0].text)))
+
+
 def test_what_is_drawn_keeps_to_the_rules():
     run = run_of()
     (found,) = generate(

@@ -80,3 +80,39 @@ def test_seeds_differ_and_repeat():
 
 def test_no_prompts_give_nothing():
     assert write(make(preset("tiny", vocab=5)), []) == []
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_prompt_counts_for_what_comes_twice_and_padding_does_not(size):
+    class Next:
+        """Wants n + 1 after n, and if that cannot be, n + 2, and then n + 3."""
+
+        def read(self, tokens, present=None):
+            last = tokens[:, -1:]
+            places = torch.arange(20)[None]
+            return sum((9.0 - step) * (places == last + step) for step in (1, 2, 3))
+
+        def select(self, rows):
+            pass
+
+    prompts = [[3, 4, 5, 3], [7]]
+    free, long = write_with(Next(), prompts, 0), write_with(Next(), prompts, size)
+    assert free == [[4, 5, 6], [8, 9, 10]]
+    assert long == [[6, 7, 8] if size == 1 else [5, 6, 7], [8, 9, 10]]
+    assert long[1:] == write_with(Next(), prompts[1:], size), "company and padding change nothing"
+
+
+def write_with(reader, prompts, size):
+    return continuations(decode(reader, prompts, max_tokens=3, no_repeat=size, stop=(0,)), len(prompts), (0,))
+
+
+def test_to_stop_is_no_repeat():
+    class Stops:
+        def read(self, tokens, present=None):
+            return torch.nn.functional.one_hot(torch.zeros(len(tokens), dtype=torch.long), 5).double()
+
+        def select(self, rows):
+            pass
+
+    steps = decode(Stops(), [[0, 1]], max_tokens=3, no_repeat=1, stop=(0,))
+    assert continuations(steps, 1, (0,)) == [[]]

@@ -12,6 +12,7 @@ import torch
 from commands import Place
 
 from headstart.cli.main import run as headstart
+from headstart.errors import TryAgain
 from headstart.model import positions
 from headstart.model.model import build
 from headstart.model.presets import PRESETS, HeadConfig, preset
@@ -27,7 +28,7 @@ on_linux = pytest.mark.skipif(
 )
 LIMITED = """
 import pathlib, resource, sys
-import sklearn.metrics, headstart.training.finetune, headstart.training.pretrain
+import sklearn.metrics, headstart.training.finetune, headstart.training.pretrain, headstart.training.translation
 from headstart.cli.main import run
 used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, used + 2**30))
@@ -54,7 +55,7 @@ def numbers_said(place):
 
 
 @on_linux
-@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+@pytest.mark.parametrize("verb", ["pretrain", "finetune", "translation"])
 def test_a_model_too_big_is_refused_before_it_is_built(place, verb):
     more = ("--width", 2048, "--ffn", 8192, "--heads", 2)
     assert place.run_to_the_end(*more, verb=verb, program=LIMITED % "") == 75, place.log.read_text()
@@ -71,6 +72,7 @@ def test_memory_that_ends_while_it_is_built_is_said_with_the_same_numbers(place)
     parameters, needed, _ = numbers_said(place)
     assert needed == 16 * parameters
     assert "the memory is full" in place.log.read_text()
+    assert "the last checkpoint is kept" not in place.log.read_text(), "there is none yet"
 
 
 @pytest.mark.parametrize("field", ["width", "depth", "ffn"])
@@ -111,6 +113,53 @@ def test_what_does_not_learn_needs_no_gradient_and_an_average_is_one_more_copy()
     assert memory.bytes_needed(settings(loop=LoopConfig(average="ema"))) == 4 * 5 * everything
     muon = settings(optimizer=OptimizerConfig(optimizer="muon"))
     assert memory.bytes_needed(muon) == 4 * 3 * everything
+
+
+# ---- what is free -------------------------------------------------------------------------------------------
+
+
+def groups(tmp_path, membership, files):
+    (tmp_path / "membership").write_text(membership)
+    for name, text in files.items():
+        path = tmp_path / "groups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return list(memory._group_free_bytes(tmp_path / "membership", tmp_path / "groups"))
+
+
+def test_a_control_group_leaves_its_limit_less_what_is_used_and_cannot_be_freed(tmp_path):
+    files = {
+        "memory.stat": "inactive_file 1\n", "a/memory.max": "1000\n", "a/memory.current": "300\n",
+        "a/memory.stat": "anon 200\ninactive_file 50\n", "a/b/memory.max": "max\n", "a/b/memory.current": "100\n",
+        "a/b/memory.stat": "anon 100\ninactive_file 0\n",
+    }  # fmt: skip
+    assert groups(tmp_path, "0::/a/b\n", files) == [750]
+
+
+def test_groups_of_the_first_kind_count_too_and_those_that_are_not_there_do_not(tmp_path):
+    files = {
+        "memory/memory.limit_in_bytes": "2000\n", "memory/memory.usage_in_bytes": "600\n",
+        "memory/memory.stat": "inactive_file 7\ntotal_inactive_file 100\n",
+    }  # fmt: skip
+    assert groups(tmp_path, "5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n0::/docker/x\n", files) == [1500]
+    assert groups(tmp_path, "", {}) == []
+    assert list(memory._group_free_bytes(tmp_path / "nowhere", tmp_path)) == []
+
+
+def test_the_tightest_bound_is_what_is_free(monkeypatch):
+    monkeypatch.setattr(memory, "_group_free_bytes", lambda: iter([10**15, 12_345]))
+    assert memory.free_bytes() == 12_345
+    monkeypatch.setattr(memory, "_group_free_bytes", lambda: iter([-5]))
+    assert memory.free_bytes() == 0
+
+
+def test_a_full_gpu_is_told_with_what_is_free_on_it(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (4_321, 10**9))
+    with pytest.raises(TryAgain) as caught, memory.memory_full_is_try_again(settings()):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    assert "the GPU's memory is full" in str(caught.value)
+    assert " 4,321 are free" in str(caught.value)
 
 
 # ---- configurations from elsewhere --------------------------------------------------------------------------

@@ -45,6 +45,15 @@ def test_a_bad_file_is_refused_with_its_place_and_leaves_no_run(capsys, tmp_path
     assert not (tmp_path / "run/config.toml").exists()
 
 
+@pytest.mark.parametrize("text", ["le livre\tthe book\n", "le livre\tthe book\nLe livre\ta book\n" * 9])
+def test_pairs_of_which_none_can_be_held_out_are_refused(capsys, tmp_path, text):
+    (tmp_path / "train.tsv").write_text(text)
+    answer = tune(capsys, tmp_path / "train.tsv", tmp_path / "run")
+    assert answer.code == 2
+    assert "no pair can be held out for valid" in answer.err
+    assert "give --valid" in answer.err
+
+
 def test_bad_rows_are_counted_where_asked_and_gz_is_read(capsys, tmp_path):
     path = tmp_path / "train.tsv.gz"
     path.write_bytes(gzip.compress((GOOD + "one\n").encode()))

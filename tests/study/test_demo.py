@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import headstart
-from headstart.study.study import demo_config
+from headstart.study.settings import demo_config
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from small_study import MODEL, small_config, write_files
 import headstart
 from headstart.errors import UserError
 from headstart.study.design import Seeds, arms_of, trials_of
-from headstart.study.study import read_study
+from headstart.study.settings import read_study
 from headstart.text.labelled import read_labelled
 from headstart.text.splits import label_subset
 

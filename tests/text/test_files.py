@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import os
 import sys
 import threading
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from headstart.errors import UserError
 from headstart.text.files import STRICT_UTF8, Reading, byte_blocks, decoded, form_of, text_blocks
+from headstart.text.rows import lines, lines_as_they_come
 
 # Every character that a text file may hold: all but NUL and surrogates.
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
@@ -132,3 +134,31 @@ def test_a_pipe_is_read_twice_though_it_gives_its_content_once(tmp_path):
 )  # fmt: skip
 def test_form_goes_by_the_name(name, form):
     assert form_of(name) == form
+
+
+class _Pieces:
+    """A stream that gives what it has, piece by piece."""
+
+    def __init__(self, data, cuts):
+        edges = [0, *sorted(cuts), len(data)]
+        self.pieces = [data[a:b] for a, b in itertools.pairwise(edges) if a < b]
+
+    def read1(self, size):
+        return self.pieces.pop(0) if self.pieces else b""
+
+
+@given(st.text("aé\r\n\u2028😀", max_size=12), st.data())
+def test_lines_that_come_piece_by_piece_are_those_of_the_file(tmp_path_factory, text, data):
+    path, content = tmp_path_factory.mktemp("lines") / "a.txt", text.encode()
+    path.write_bytes(content)
+    cuts = data.draw(st.lists(st.integers(0, len(content)), max_size=5))
+    groups = list(lines_as_they_come(_Pieces(content, cuts), "-", STRICT_UTF8))
+    assert [line for group in groups for line in group] == list(lines(path, STRICT_UTF8))
+
+
+def test_a_line_that_has_come_is_there_before_the_next():
+    stream = _Pieces(b"a\nb\nc\r\n", [2])
+    found = lines_as_they_come(stream, "-", STRICT_UTF8)
+    assert next(found) == ["a"]
+    assert stream.pieces == [b"b\nc\r\n"]
+    assert next(found) == ["b", "c"]

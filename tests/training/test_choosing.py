@@ -7,6 +7,7 @@ import pytest
 import small
 import tiny_runs
 import torch
+import translators
 from commands import Place
 
 from headstart.errors import UserError
@@ -66,7 +67,20 @@ def test_another_measure_is_refused_with_those_that_there_are(place, ask):
 
 def test_a_choice_without_patience_is_refused():
     with pytest.raises(UserError, match="without --patience"):
-        choosing.check_choice("classification", "macro_f1", 0)
+        choosing.check_choice("classification", "macro_f1", 0, 5)
+
+
+def test_a_choice_among_one_evaluation_is_refused(place, ask):
+    answer = ask(place.command("--choose-by", "macro_f1", "--patience", 2, verb="finetune"))
+    assert answer.code == 2
+    assert "--choose-by without --evaluate-every" in answer.err
+    assert not place.run.exists()
+
+
+def test_the_measures_of_a_translation_are_those_of_its_evaluation():
+    result = json.loads((translators.path_of() / "result.json").read_bytes())
+    assert set(choosing.MEASURES["translation"]) == set(result["valid"])
+    assert choosing.cost({"cross_entropy": 2.0}, "cross_entropy") == 2.0
 
 
 def test_a_run_is_chosen_by_macro_f1_and_says_so(place, ask):

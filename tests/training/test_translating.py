@@ -1,8 +1,14 @@
 """Using a translator: order, blank lines, long lines, other scripts, the n best, drawing, alignment; and the verb."""
 
+import gzip
+import inspect
 import io
 import json
+import os
+import queue
 import sys
+import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,13 +19,24 @@ import translators
 from commands import ask
 
 from headstart.cli import main
+from headstart.cli.finetune import finetune as finetune_verb
+from headstart.cli.translation_flags import TranslationOptions
 from headstart.decoding.beam import Beam
 from headstart.decoding.search import Sampling
 from headstart.errors import UserError
+from headstart.text.files import STRICT_UTF8
 from headstart.text.tokenizer_training import train as train_tokenizer
-from headstart.training import translating, windows
+from headstart.training import finetune, translating, translation, windows
 from headstart.training.loading import load
-from headstart.training.translating import Search, Translator, aligned, cross_attention, translate
+from headstart.training.translating import (
+    Search,
+    Translated,
+    Translator,
+    aligned,
+    cross_attention,
+    lines_of,
+    translate,
+)
 
 TEXTS = ["le livre est belle.", "la fin.", "un roman très long est vraiment triste.", "une histoire."]
 GREEDY = Search(beam=Beam(beams=1))
@@ -232,6 +249,46 @@ def test_standard_input_is_the_default(capsys, monkeypatch):
     assert first == second
 
 
+def test_lines_of_standard_input_are_translated_as_they_come(monkeypatch):
+    reading, writing = os.pipe()
+    found = queue.Queue()
+    with os.fdopen(reading, "rb") as source, os.fdopen(writing, "wb", buffering=0) as sink:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=source))
+
+        def work():
+            for one in translator().translate(lines_of("-", STRICT_UTF8), GREEDY):
+                found.put(one.candidates[0].ids)
+
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        for text in ("la", TEXTS[0], "", TEXTS[2]):  # each is waited for before the next is written
+            sink.write(f"{text}\n".encode())
+            assert found.get(timeout=30) == ids(best([text]))[0]
+        sink.write(b"la fin.\nun livre")
+        sink.close()
+        worker.join(30)
+        assert [found.get(timeout=1) for _ in range(2)] == ids(best(["la fin.", "un livre"]))
+
+
+def test_gzip_on_standard_input_is_read_as_a_whole(monkeypatch):
+    data = io.BufferedReader(io.BytesIO(gzip.compress("né\n\nla fin.\n".encode())))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=data))
+    assert list(lines_of("-", STRICT_UTF8)) == ["né", "", "la fin."]
+
+
+def test_what_is_printed_is_escaped_for_a_terminal_alone(capsys, tmp_path, monkeypatch):
+    text = "می\u200cخواهم\tco\u00adop \x1b[31m"
+    made = Translated([translating.Candidate(text, -1.0, [5])] * 2, [5], False, False)
+    monkeypatch.setattr(Translator, "translate", lambda *_: iter([made]))
+    assert run_verb(capsys, tmp_path, "x\n").out == text + "\n"
+    listed = run_verb(capsys, tmp_path, "x\n", "--n-best", "2").out
+    assert listed == f"1\t-1.0000\t{text.replace(chr(9), ' ')}\n" * 2
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = run_verb(capsys, tmp_path, "x\n").out
+    assert "\x1b" not in shown
+    assert "\\x1b[31m" in shown
+
+
 def test_long_lines_and_unknown_ones_are_counted_on_stderr(capsys, tmp_path):
     answer = run_verb(capsys, tmp_path, " ".join(small.sentences(30)) + "\nla fin.\n")
     assert answer.code == 0
@@ -268,6 +325,10 @@ def test_the_n_best_are_numbered_lines(capsys, tmp_path):
         (["--beam", "0"], "beam is 0"),
         (["--n-best", "9"], "--n-best"),
         (["--temperature", "1", "--beam", "3"], "give one of them"),
+        (["--temperature", "-1"], "temperature is -1"),
+        (["--top-k", "3"], "--top-k without --temperature"),
+        (["--top-p", "0.5"], "--top-p without --temperature"),
+        (["--length-penalty", "11"], "length-penalty is 11"),
         (["--max-tokens", "0"], "max-tokens"),
         (["--alignment-layer", "7", "--json"], "give 1 to 2"),
         (["--prefix", "mot " * 60], "leaves no room"),
@@ -337,12 +398,39 @@ def test_flags_of_a_translation_reach_the_run(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flags", [["--pooling", "mean"], ["--freeze", "base"], ["--text-column", "a"], ["--label-column", "b"]]
+    "flags",
+    [
+        ["--pooling", "mean"],
+        ["--freeze", "base"],
+        ["--batch", "16"],
+        ["--text-column", "a"],
+        ["--label-column", "b"],
+    ],
 )
 def test_flags_for_labels_are_refused(capsys, tmp_path, flags):
     answer = tune(capsys, tmp_path / "run", *flags)
     assert answer.code == 2
     assert "with --task translation" in answer.err
+
+
+@pytest.mark.parametrize(
+    "flags", [["--smoothing", "0.2"], ["--start-into", "both"], ["--valid-bleu"], ["--beam", "3"]]
+)
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_flags_for_translation_are_refused_elsewhere(capsys, tmp_path, flags, task):
+    command = ["finetune", "--task", task, "--train", "nowhere.tsv", "--out", str(tmp_path / "run")]
+    answer = ask(capsys, [*command, *flags])
+    assert answer.code == 2
+    assert f"{flags[0]} with --task {task}" in answer.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_the_flags_say_is_what_the_training_does():
+    flags, search = TranslationOptions(), Search()
+    assert flags.smoothing == translation.DEFAULT_SMOOTHING
+    assert (flags.beam, flags.length_penalty) == (search.beam.beams, search.beam.length_penalty)
+    assert "default: 16;" in inspect.getdoc(finetune_verb)
+    assert finetune.DEFAULT_BATCH == 16
 
 
 def test_evaluate_prints_scores_and_signatures(capsys):

@@ -1,5 +1,6 @@
 """Training a translator: from scratch, from a base, from another translator; its scores; what is refused."""
 
+import dataclasses
 import json
 
 import pytest
@@ -8,8 +9,10 @@ import tiny_runs
 import torch
 import translators
 
+from headstart.decoding.beam import Beam
 from headstart.errors import IntegrityError, UserError
 from headstart.text.pairs import read_pairs
+from headstart.training import translation
 from headstart.training.budget import Budget
 from headstart.training.execute import Console
 from headstart.training.loading import load
@@ -17,7 +20,7 @@ from headstart.training.loop import LoopConfig
 from headstart.training.metrics import MetricsFile
 from headstart.training.run_directory import DataConfig
 from headstart.training.translating import Search, Translator
-from headstart.training.translation import read_sets
+from headstart.training.translation import read_sets, spread
 from headstart.training.translation_scores import bleu_and_chrf, score_pairs
 from headstart.training.using import evaluate_run
 
@@ -197,6 +200,55 @@ def test_evaluate_gives_the_loss_the_perplexity_and_the_scores_with_their_signat
     greedy = evaluate_run(translators.run_of(), translators.files()["valid"], tiny_runs.MACHINE, beams=1)
     assert greedy.metrics["loss"] == found.metrics["loss"]
     assert greedy.details["beam"] == 1
+
+
+def test_evaluate_cuts_at_a_length_for_the_loss_and_for_the_translations_alike():
+    run, file = translators.run_of(), translators.files()["test"]
+    found = evaluate_run(run, file, tiny_runs.MACHINE, length=6)
+    translator = dataclasses.replace(Translator.of(run, tiny_runs.MACHINE), length=6)
+    assert found.metrics.items() >= score_pairs(translator, read_pairs(file), Search()).values.items()
+    assert found.metrics["chrf"] != evaluate_run(run, file, tiny_runs.MACHINE).metrics["chrf"]
+
+
+def test_pairs_longer_than_a_batch_of_the_training_are_measured(tmp_path):
+    long = " ".join(small.sentences(30))
+    (tmp_path / "long.tsv").write_text(f"le livre\tlivre le\n{long}\t{long}\n")
+    result = translators.train(
+        tmp_path / "run", batch_tokens=48, length=24, test=tmp_path / "long.tsv", pairs=9
+    )
+    assert set(result["test"]) == {"bleu", "chrf"}
+    found = evaluate_run(load(tmp_path / "run"), tmp_path / "long.tsv", tiny_runs.MACHINE, length=60)
+    assert found.count == 2
+
+
+def test_bleu_on_valid_is_over_pairs_of_the_whole_file_and_says_how_many(tmp_path, monkeypatch):
+    pairs = read_pairs(translators.files()["valid"])
+    assert spread(pairs, 5).places == [pairs.places[row] for row in (0, 3, 6, 9, 12)]
+    assert spread(pairs, 99).places == pairs.places
+    monkeypatch.setattr(translation, "MEASURED_PAIRS", 5)
+    said = []
+    result = translators.train(tmp_path / "run", console=Console(said.append))
+    assert any("over 5 of its 15 pairs" in line for line in said)
+    translator = Translator.of(load(tmp_path / "run"), tiny_runs.MACHINE)
+    assert result["valid"].items() >= score_pairs(translator, spread(pairs, 5), Search()).values.items()
+
+
+def test_how_translations_are_searched_for_is_a_setting_of_the_run(tmp_path):
+    out, search = tmp_path / "run", Search(beam=Beam(beams=2, length_penalty=0.5))
+    translators.train(out, search=search)
+    assert (load(out).config.translation.beam, load(out).config.translation.length_penalty) == (2, 0.5)
+    with pytest.raises(UserError, match=r"translation\.beam was 2, is 5"):
+        translators.train(out)
+
+
+@pytest.mark.parametrize("side", ["tokenizer", "target_tokenizer"])
+def test_a_tokenizer_that_is_not_given_is_trained_once(tmp_path, side):
+    settings = {"vocabularies": "separate", "tokenizer": None, "vocab": 300, side: small.tokenizer()}
+    said = []
+    translators.train(tmp_path / "run", **settings)
+    translators.train(tmp_path / "run", **settings, console=Console(said.append))
+    assert not any("training a tokenizer" in line for line in said)
+    assert "nothing to do" in said[-1]
 
 
 # ---- refused ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from sklearn import metrics as sklearn_metrics
 from headstart.decoding.search import Sampling
 from headstart.errors import UserError
 from headstart.text.tokenizer_training import train as train_tokenizer
-from headstart.training import predicting
+from headstart.training import windows
 from headstart.training.generating import HALF_A_CHARACTER, WholeCharacters, generate, read_prompt, writing
 from headstart.training.language_scores import LanguageScores
 from headstart.training.predicting import embed, predict, texts_in_file
@@ -246,7 +246,7 @@ TEXTS = ["", "une belle histoire", "   ", "livre " * 40, "☺", "un", "très bel
 def test_a_batch_of_predictions_is_what_each_text_gets_alone(kind, monkeypatch):
     together = answers(kind, TEXTS)
     alone = [answers(kind, [text])[0] for text in TEXTS]
-    monkeypatch.setattr(predicting, "WINDOW_TEXTS", 3)
+    monkeypatch.setattr(windows, "WINDOW_TEXTS", 3)
     in_windows = answers(kind, iter(TEXTS))
     for one, other, third in zip(together, alone, in_windows, strict=True):
         values = [list(answer.get("probabilities", answer).values()) for answer in (one, other, third)]
