@@ -96,7 +96,7 @@ def test_killed_and_started_again_it_ends_in_the_same_bytes(tmp_path, kind):
 def test_an_early_stop_goes_back_to_the_same_best(tmp_path):
     places = [MOMENT, "after:model", "between:renames", "before:result"]
     more = ("--steps", 100, "--patience", 2, "--evaluate-every", 4, "--learning-rate", 0.02)
-    result = check_kills(tmp_path, "classification", places, 2, *more)
+    result = check_kills(tmp_path, "classification", places, 2, *more, "--positions", "sinusoidal")
     assert result["stopped_early"]
     assert 0 < result["best_step"] == result["step"] - 8
 
