@@ -270,6 +270,12 @@ class Timing:
 def read_study(directory: Path) -> Study:
     """The results of the study in a directory."""
     path = directory / "study.json"
+    if not path.is_file() and (directory / "study.toml").is_file():
+        raise UserError(
+            "holds a study that is not finished: there is no study.json yet",
+            where=str(directory),
+            fix="run its `headstart study` command again: it goes on where it was",
+        )
     if not path.is_file():
         raise UserError(
             "holds no study: there is no study.json in it" if directory.is_dir() else "is not a directory",

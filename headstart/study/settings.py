@@ -109,7 +109,7 @@ def check_same(directory: Path, settings: dict[str, Any]) -> None:
         before, now = _compared(read_toml(file)), _compared(tomllib.loads(to_toml(settings)))
         differing = [
             f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
-            for key in sorted({*before, *now})
+            for key in sorted({*before, *now}, key=lambda key: (key.startswith("content."), key))
             if before.get(key) != now.get(key)
         ]
         if differing:

@@ -195,6 +195,7 @@ def _centre(table: np.ndarray) -> tuple[float, float, float]:
         return value, math.inf, 0.0
     by_seed, by_item = table.mean(axis=1) - value, table.mean(axis=0) - value
     seeds_square, items_square = items * (by_seed @ by_seed), seeds * (by_item @ by_item)
+    noise = 0.0
     if seeds == 1:
         seeds_variance, items_variance, seeds_t = 0.0, items_square / (items - 1) / items, 0.0
     else:
@@ -203,9 +204,10 @@ def _centre(table: np.ndarray) -> tuple[float, float, float]:
         seeds_variance = seeds_square / (seeds - 1) / table.size
         items_variance = max(0.0, items_square / (items - 1) - noise) / table.size
         seeds_t = _t(seeds - 1)
-    error = math.sqrt(seeds_variance + items_variance)
-    if error <= 1e-12 * max(1.0, abs(value)):  # the rounding of a table without any variance
-        return value, 0.0, float(items - 1)
+    error, least = math.sqrt(seeds_variance + items_variance), math.sqrt(noise / table.size)
+    if error <= 1e-12 * max(1.0, abs(value)):  # the rounding of no variance of seeds and of items
+        # Where the answers vary all the same, seeds agree by luck: no surer than the noise of answers allows.
+        return value, least if least > 1e-12 else 0.0, float(items - 1)
     half = math.sqrt(seeds_t**2 * seeds_variance + _t(items - 1) ** 2 * items_variance)
     return value, error, _freedom(half / error, seeds, items)
 

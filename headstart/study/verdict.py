@@ -30,7 +30,7 @@ def verdict(found: Found) -> list[str]:
             sentences += _pays(found, name, against, len(tuned) > 1)
             sentences += _worth(found, name)
     if not any(d["arm"] in tuned for d in found["differences"]):
-        sentences.append("Whether pretraining pays cannot be said: the trials that would tell are missing.")
+        sentences.append("Whether pretraining pays cannot be said: no trials here would tell.")
     sentences += [*([] if is_enough else simple), *_compute(found)]
     if any(_UNSURE in sentence for sentence in sentences):
         sentences.append(_sentence(found["power"]["sentence"]))
@@ -68,8 +68,8 @@ def _tfidf(found: Found, tuned: list[str]) -> tuple[list[str], bool]:
         where += f"; with {_listed(level)} labels the two cannot be told apart" if level else ""
         return [f"TF-IDF with logistic regression is behind: {figures}{where}."], False
     return [
-        f"TF-IDF with logistic regression cannot be told from it: {figures} (difference {_points(row)}). "
-        "It costs seconds."
+        f"TF-IDF with logistic regression, which costs seconds, cannot be told from pretraining: {figures}; "
+        f"the difference is {_points(row)}."
     ], True
 
 
@@ -192,7 +192,8 @@ def _caveats(found: Found, tuned: list[str]) -> list[str]:
 
 
 def _is_clear(row: Found) -> bool:
-    return bool(row["p_holm"] < LEVEL)
+    """A difference that can be claimed: both by Holm's p and by its interval."""
+    return bool(row["p_holm"] < LEVEL and not row["low"] <= 0 <= row["high"])
 
 
 def _best(found: Found, names: list[str], budget: int) -> str | None:

@@ -367,3 +367,9 @@ def test_the_verb_has_exit_codes(tmp_path, headstart):
     assert "fix: give the directory" in answer.err
     (tmp_path / "study.json").write_text("{}")
     assert headstart(tmp_path).code == 3
+
+
+def test_an_unfinished_study_is_called_so(tmp_path):
+    (tmp_path / "study.toml").write_text("")
+    with pytest.raises(UserError, match="not finished"):
+        write_report(tmp_path)

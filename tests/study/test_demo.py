@@ -22,4 +22,4 @@ def test_the_verdict_is_true_of_the_embedded_corpus(null, tmp_path):
     else:
         assert row["low"] > 0.1
         assert "Pretraining pays here, against scratch" in text
-        assert "scratch needs" in text
+        assert "Scratch needs" in text

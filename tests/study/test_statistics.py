@@ -97,9 +97,9 @@ def test_items_whose_component_comes_out_negative_leave_the_seeds():
     found = mean(table)
     assert found.value == 0.5
     assert 0 <= found.low < 0.5 < found.high <= 1
-    shifted = mean(np.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 0]]))
+    shifted = mean(np.array([[1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 1]]))
     assert shifted.freedom == pytest.approx(1)
-    assert shifted.error == pytest.approx(abs(3 / 6 - 2 / 6) / 2)
+    assert shifted.error == pytest.approx(abs(5 / 6 - 1 / 6) / 2)
 
 
 @given(ANSWERS)
@@ -269,3 +269,25 @@ def test_what_can_be_detected_is_said_with_what_it_rests_on():
     )
     assert "nothing is known of other seeds" in detectable_sentence(2000, 1, 2.5)
     assert "hardly any difference" in detectable_sentence(2, 2, detectable(2, 2))
+
+
+def test_seeds_that_agree_by_luck_are_not_surer_than_their_answers_noise():
+    # Two seeds with the same mean, each with its own items: no variance of seeds, none of items, much of answers.
+    first = np.zeros((2, 18))
+    second = np.zeros((2, 18))
+    second[0, :3], second[1, 3:6] = 1, 1
+    first[0, 10], first[1, 11] = 1, 1
+    found = difference(first, second)
+    assert found.value == pytest.approx(4 / 36)
+    assert found.error > 0.05
+    assert found.low < found.value < found.high
+    assert (found.p < 0.05) == (not found.low <= 0 <= found.high)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(4, 30))
+def test_p_and_the_interval_of_small_tables_never_disagree(seed, seeds, items):
+    rng = np.random.default_rng(seed)
+    first, second = (rng.random((seeds, items)) < share for share in rng.random(2))
+    found = difference(first.astype(float), second.astype(float))
+    if found.error > 0:
+        assert (found.p < 0.05) == (not found.low <= 0 <= found.high)
