@@ -22,6 +22,7 @@ ArmKind = Literal[
 ]
 KINDS: tuple[ArmKind, ...] = ("majority", "tfidf", "scratch", "frozen", "finetuned")  # what is always there
 OPTIONAL: tuple[ArmKind, ...] = ("imported", "shuffled", "scratch-long")
+BASELINES, PRETRAINED = ("majority", "tfidf"), ("frozen", "finetuned", "shuffled")
 OBJECTIVES: tuple[PretrainObjective, ...] = ("causal", "masked", "masked-nsp")
 
 
@@ -167,6 +168,26 @@ class Trial(NamedTuple):
     @property
     def name(self) -> str:
         return f"{self.arm.name}-b{self.budget}-s{self.seed}"
+
+
+class Pretraining(NamedTuple):
+    """The pretraining of an objective with a seed; the control has its tokens shuffled."""
+
+    objective: PretrainObjective
+    seed: int
+    shuffled: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{'shuffled-' if self.shuffled else ''}{self.objective}-s{self.seed}"
+
+    @classmethod
+    def of(cls, trial: Trial, study: StudyPart) -> "Pretraining | None":
+        """The one that a trial starts from, if it is the study's own."""
+        arm = trial.arm
+        if arm.kind not in PRETRAINED or arm.objective is None:
+            return None
+        return cls(arm.objective, trial.seed % study.pretrain_seeds, arm.kind == "shuffled")
 
 
 class Seeds(NamedTuple):

@@ -18,8 +18,10 @@ import numpy as np
 from headstart.errors import UserError
 from headstart.model.presets import HeadConfig, ModelConfig, preset
 from headstart.plan.operations import Lengths, per_text
-from headstart.plan.parameters import components
+from headstart.plan.parameters import total
 from headstart.study.design import (
+    PRETRAINED,
+    Pretraining,
     PretrainPart,
     StudyConfig,
     arms_of,
@@ -75,10 +77,9 @@ class Material:
     def tokenizer(self) -> Path:
         return self.directory / "tokenizer"
 
-    def base_of(self, objective: PretrainObjective, seed: int, shuffled: bool = False) -> Path:
-        """The run that a pretrained arm starts from."""
-        number = seed % self.config.study.pretrain_seeds
-        return self.directory / "pretrain" / f"{'shuffled-' if shuffled else ''}{objective}-s{number}"
+    def base(self, pretraining: Pretraining) -> Path:
+        """The run of a pretraining."""
+        return self.directory / "pretrain" / pretraining.name
 
     def model_for(self, objective: PretrainObjective | None) -> ModelConfig:
         """The base as this objective reads: its direction, and segments where it has pairs of sentences."""
@@ -106,7 +107,7 @@ def prepare(
     for name, labelled in sets.items():
         _write_labelled(directory / "data" / f"{name}.jsonl", labelled)
     corpus = [path for phase in config.pretrain for path in phase.corpus]
-    if not corpus and any(arm.kind in ("finetuned", "frozen", "shuffled", "scratch-long") for arm in arms):
+    if not corpus and any(arm.kind in (*PRETRAINED, "scratch-long") for arm in arms):
         raise UserError(
             "nothing to pretrain on", fix="give --corpus, or a base with --start, or --demo plain"
         )
@@ -141,9 +142,7 @@ def prepare(
     steps = _pretraining_steps(material, words, tell) if corpus else {}  # counts the corpus too
     facts["model"] = {
         "preset": "the start's" if config.study.start else config.study.preset,
-        "parameters": sum(
-            part.count for part in components(material.model_for(arms[-1].objective), material.head)
-        ),
+        "parameters": total(material.model_for(arms[-1].objective), material.head),
         "vocab": model.vocab,
         "description": f"{model.depth} layers, {model.width} wide, {model.heads} heads, "
         f"feed-forward {model.ffn}, {model.positions} positions, a vocabulary of {model.vocab:,}",
@@ -202,9 +201,8 @@ def _write_labelled(path: Path, labelled: LabelledSet) -> None:
 def _tokenizer(config: StudyConfig, directory: Path, train: LabelledSet, tell: Tell) -> Tokenizer:
     """The start's, a given one, the study's own from before, or one trained on the corpus; with all roles."""
     folder = directory / "tokenizer"
-    if (
-        directory / "study.toml"
-    ).exists():  # written after the tokenizer, with the settings that are checked next
+    # study.toml is written after the tokenizer, and the settings in it are checked next.
+    if (directory / "study.toml").exists():
         return Tokenizer.load(folder)
     if config.study.start:
         words = load(config.study.start).tokenizer
@@ -254,11 +252,6 @@ def _with_segments(model: ModelConfig, start: str, tell: Tell) -> ModelConfig:
     return model
 
 
-def pretraining_head(objective: PretrainObjective) -> HeadConfig:
-    """The head that an objective is pretrained under."""
-    return HeadConfig(kind={"causal": "lm", "masked": "masked", "masked-nsp": "masked-nsp"}[objective])  # type: ignore[arg-type]
-
-
 def _pretraining_steps(material: Material, words: Tokenizer, tell: Tell) -> dict[str, list[int]]:
     """The first objective gets the epochs or steps that were asked for, the others as many operations."""
     config, first = material.config, material.config.study.objectives[0]
@@ -292,8 +285,9 @@ def _data_config(config: StudyConfig, phase: PretrainPart) -> DataConfig:
 
 def text_operations(material: Material, objective: str, length: int) -> int:
     """Forward and backward operations of pretraining on one block."""
-    model, head = material.model_for(objective), pretraining_head(objective)  # type: ignore[arg-type]
-    totals = per_text(model, head, Lengths(length))
+    kinds = {"causal": "lm", "masked": "masked", "masked-nsp": "masked-nsp"}
+    head = HeadConfig(kind=kinds[objective])  # type: ignore[arg-type]
+    totals = per_text(material.model_for(objective), head, Lengths(length))  # type: ignore[arg-type]
     return totals.forward + totals.backward
 
 

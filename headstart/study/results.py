@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from headstart.study import statistics
-from headstart.study.design import Arm, Trial, arms_of, pairs_of, trials_of
+from headstart.study.cost import pretraining_operations
+from headstart.study.design import Arm, Pretraining, Trial, arms_of, pairs_of, trials_of
 from headstart.study.head_start import (
     break_even,
     epochs_sentence,
@@ -20,7 +21,7 @@ from headstart.study.head_start import (
     labels_to_match,
 )
 from headstart.study.material import Material
-from headstart.study.trial import Pretraining, pretraining_facts, pretraining_operations, trial_file
+from headstart.study.trial import pretraining_facts, trial_file
 from headstart.study.verdict import verdict
 from headstart.study.workers import Outcome
 from headstart.text.labelled import read_labelled
@@ -129,7 +130,7 @@ def _trial(
 
 
 def _pretraining(material: Material, task: Pretraining, outcomes: dict[str, Outcome]) -> dict[str, Any]:
-    if (material.base_of(task.objective, task.seed, task.shuffled) / "result.json").exists():
+    if (material.base(task) / "result.json").exists():
         return pretraining_facts(material, task)
     outcome = outcomes.get(task.name)
     return {

@@ -7,7 +7,14 @@ from typing import Any, Literal
 
 from headstart.config import build, read_toml, to_toml
 from headstart.errors import UserError
-from headstart.study.design import FinetunePart, PretrainPart, StudyConfig, StudyPart, TokenizerPart
+from headstart.study.design import (
+    PRETRAINED,
+    FinetunePart,
+    PretrainPart,
+    StudyConfig,
+    StudyPart,
+    TokenizerPart,
+)
 from headstart.study.material import Material, sha256_of
 from headstart.text.demo import write as write_demo
 from headstart.text.mixture import weighted_path
@@ -64,8 +71,7 @@ def with_start(config: StudyConfig) -> StudyConfig:
     if not study.start:
         return dataclasses.replace(config, study=study)
     has_corpus = any(phase.corpus for phase in config.pretrain)
-    needs_corpus = ("frozen", "finetuned", "shuffled", "scratch-long")
-    kinds = [kind for kind in study.arms if has_corpus or kind not in needs_corpus]
+    kinds = [kind for kind in study.arms if has_corpus or kind not in (*PRETRAINED, "scratch-long")]
     is_causal = RunDirectory(study.start).read_config().model.direction == "causal"
     reads: Literal["causal", "masked"] = "causal" if is_causal else "masked"
     objectives: list[str] = study.objectives if has_corpus else [reads]

@@ -13,19 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import UserError
-from headstart.study.design import StudyConfig, Trial, check, trials_of
+from headstart.study.cost import pretraining_operations, trial_operations
+from headstart.study.design import PRETRAINED, Pretraining, StudyConfig, Trial, check, trials_of
 from headstart.study.material import Material, prepare
 from headstart.study.results import summarise
 from headstart.study.settings import check_same, demo_config, settings_of, with_demo, with_start
-from headstart.study.trial import (
-    OnShare,
-    Pretraining,
-    pretraining_operations,
-    run_pretraining,
-    run_trial,
-    trial_file,
-    trial_operations,
-)
+from headstart.study.trial import OnShare, run_pretraining, run_trial, trial_file
 from headstart.study.workers import Outcome, Task, carry_out
 from headstart.training.lock import RunLock
 from headstart.training.machine import Device, choose
@@ -83,7 +76,7 @@ def study(
 
 def _pretrainings(material: Material) -> list[Pretraining]:
     study = material.config.study
-    if not material.steps or not set(study.arms) & {"frozen", "finetuned", "shuffled"}:
+    if not material.steps or not set(study.arms) & set(PRETRAINED):
         return []
     numbers = range(min(study.pretrain_seeds, study.seeds))
     objectives: list[PretrainObjective] = study.objectives  # type: ignore[assignment]
@@ -101,18 +94,10 @@ def _tasks(material: Material, pretrainings: list[Pretraining]) -> list[Task]:
         for task in pretrainings
     ]
     for trial in trials_of(material.config.study):
-        base = _base(material, trial)
+        base = Pretraining.of(trial, material.config.study)
         cost = max(trial_operations(material, trial), 1.0)
-        tasks.append(Task(trial.name, (material, trial), cost=cost, after=(base,) if base else ()))
+        tasks.append(Task(trial.name, (material, trial), cost=cost, after=(base.name,) if base else ()))
     return sorted(tasks, key=lambda task: (isinstance(task.argument[1], Trial), bool(task.after)))
-
-
-def _base(material: Material, trial: Trial) -> str | None:
-    arm = trial.arm
-    if arm.kind not in ("frozen", "finetuned", "shuffled") or arm.objective is None:
-        return None
-    number = trial.seed % material.config.study.pretrain_seeds
-    return Pretraining(arm.objective, number, arm.kind == "shuffled").name
 
 
 def work(argument: tuple[Material, Pretraining | Trial], on_share: OnShare) -> None:
@@ -168,7 +153,7 @@ def _is_done(material: Material, task: Task) -> bool:
     what = task.argument[1]
     if isinstance(what, Trial):
         return trial_file(material, what).exists()
-    return (material.base_of(what.objective, what.seed, what.shuffled) / "result.json").exists()
+    return (material.base(what) / "result.json").exists()
 
 
 class _Times:

@@ -10,15 +10,15 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from headstart.errors import RunFailed
-from headstart.plan.operations import Lengths, per_text
 from headstart.study.baselines import majority, tfidf
-from headstart.study.design import Arm, Seeds, Trial, steps_of
-from headstart.study.material import Material, text_operations
+from headstart.study.cost import pretraining_operations, trial_operations, trial_steps
+from headstart.study.design import BASELINES, Pretraining, Seeds, Trial
+from headstart.study.material import Material
 from headstart.text.labelled import LabelledSet, read_labelled
 from headstart.text.labels import LabelMap
 from headstart.text.splits import label_subset
@@ -39,18 +39,6 @@ OnShare = Callable[[float], None]
 Try = tuple[dict[str, float | None], list[dict[str, float]], Path]
 
 
-class Pretraining(NamedTuple):
-    """The pretraining of an objective with a seed; the control has its tokens shuffled."""
-
-    objective: PretrainObjective
-    seed: int
-    shuffled: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{'shuffled-' if self.shuffled else ''}{self.objective}-s{self.seed}"
-
-
 def _machine(material: Material) -> Machine:
     study = material.config.study
     return choose(material.device, study.precision, study.threads)
@@ -62,7 +50,7 @@ def _machine(material: Material) -> Machine:
 def run_pretraining(material: Material, task: Pretraining, on_share: OnShare) -> None:
     """All phases, each from the one before; the last one is the base."""
     config, how = material.config, material.config.reading
-    place = material.base_of(task.objective, task.seed, task.shuffled)
+    place = material.base(task)
     phases, before = config.pretrain, None
     steps = material.steps[task.objective]
     for number, phase in enumerate(phases):
@@ -94,7 +82,7 @@ def run_pretraining(material: Material, task: Pretraining, on_share: OnShare) ->
 
 def pretraining_facts(material: Material, task: Pretraining) -> dict[str, Any]:
     """What study.json says of a finished pretraining: the loss over its steps, and what it cost."""
-    place = material.base_of(task.objective, task.seed, task.shuffled)
+    place = material.base(task)
     result = json.loads((place / "result.json").read_bytes())
     records = [
         r for r in MetricsFile(place / "metrics.jsonl", lambda line: None).read() if r.get("event") == "valid"
@@ -119,47 +107,6 @@ def pretraining_facts(material: Material, task: Pretraining) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# ---- what it costs ------------------------------------------------------------------------------------------
-
-
-def pretraining_operations(material: Material, objective: PretrainObjective) -> float:
-    """Forward and backward over all phases."""
-    phases = zip(material.config.pretrain, material.steps[objective], strict=True)
-    return float(
-        sum(
-            steps
-            * max(1, phase.batch_tokens // phase.length)
-            * text_operations(material, objective, phase.length)
-            for phase, steps in phases
-        )
-    )
-
-
-def step_operations(material: Material, arm: Arm) -> float:
-    """Of one step of fine-tuning, by the mean length of a text; a frozen base has no backward."""
-    freeze = "base" if arm.kind == "frozen" else None
-    lengths = Lengths(max(1, round(material.mean_tokens)))
-    totals = per_text(material.model_for(arm.objective), material.head, lengths, freeze)  # type: ignore[arg-type]
-    return float(material.config.finetune.batch * (totals.forward + totals.backward))
-
-
-def trial_steps(material: Material, trial: Trial) -> tuple[int, int]:
-    """The steps of each try of a trial, and how many make an epoch; the long scratch has the base's compute too."""
-    steps, epoch = steps_of(material.config.finetune, trial.budget)
-    if trial.arm.kind == "scratch-long":
-        extra = pretraining_operations(material, trial.arm.objective or "causal")
-        steps += round(extra / len(material.rates) / step_operations(material, trial.arm))
-    return steps, epoch
-
-
-def trial_operations(material: Material, trial: Trial) -> float:
-    """Of all tries of a trial; baselines count as none."""
-    if trial.arm.kind in ("majority", "tfidf"):
-        return 0.0
-    steps, _ = trial_steps(material, trial)
-    return len(material.rates) * steps * step_operations(material, trial.arm)
-
-
 # ---- trials -------------------------------------------------------------------------------------------------
 
 
@@ -173,7 +120,7 @@ def run_trial(material: Material, trial: Trial, on_share: OnShare) -> None:
     if file.exists():
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    found = (_baseline if trial.arm.kind in ("majority", "tfidf") else _neural)(material, trial, on_share)
+    found = (_baseline if trial.arm.kind in BASELINES else _neural)(material, trial, on_share)
     facts = {
         "arm": trial.arm.name,
         "budget": trial.budget,
@@ -287,13 +234,10 @@ def _finetune(
 
 
 def _start(material: Material, trial: Trial) -> Path | None:
-    arm = trial.arm
-    if arm.kind == "imported":
+    if trial.arm.kind == "imported":
         return Path(material.config.study.start)
-    if arm.kind in ("scratch", "scratch-long"):
-        return None
-    assert arm.objective is not None
-    return material.base_of(arm.objective, trial.seed, shuffled=arm.kind == "shuffled")
+    pretraining = Pretraining.of(trial, material.config.study)
+    return material.base(pretraining) if pretraining else None
 
 
 def _shape(material: Material, objective: PretrainObjective | None) -> dict[str, Any]:

@@ -9,8 +9,10 @@ import pytest
 from small_study import MODEL, small_config, write_files
 
 import headstart
-from headstart.errors import UserError
-from headstart.study.design import Seeds, arms_of, trials_of
+from headstart.errors import RunFailed, UserError
+from headstart.study import trial as trial_module
+from headstart.study.design import Seeds, trials_of
+from headstart.study.material import prepare
 from headstart.study.settings import read_study
 from headstart.text.labelled import read_labelled
 from headstart.text.splits import label_subset
@@ -276,14 +278,39 @@ def test_pairs_of_texts_have_segments_in_every_arm(files, tmp_path):
     assert segments == {2}
 
 
-def test_a_rate_that_diverges_loses_and_the_trial_goes_on(files, tmp_path):
-    config = small_config(files, arms=["scratch"], budgets=[20], seeds=1)
-    finetune = dataclasses.replace(config.finetune, rates=[1e-3, 0.999], epochs=6.0)
-    found = headstart.study(
-        dataclasses.replace(config, finetune=finetune), out=tmp_path / "study",
-        model={**MODEL, "init": "normal"}, jobs=1,
-    )  # fmt: skip
-    assert [t["status"] for t in found["trials"]] == ["done"]
+def diverging(monkeypatch, rates):
+    """Fine-tuning in this process, where these rates fail as a diverging run does."""
+    finetune = trial_module._finetune
+
+    def failing(material, trial, rate, *rest):
+        if rate in rates:
+            raise RunFailed("5 updates in a row were skipped")
+        finetune(material, trial, rate, *rest)
+
+    monkeypatch.setattr(trial_module, "_finetune", failing)
+
+
+@pytest.fixture
+def one_trial(files, tmp_path):
+    config = small_config(files, arms=["scratch"], budgets=[10], seeds=1)
+    material = prepare(config, MODEL, tmp_path / "study", "cpu", lambda line: None)
+    (trial,) = trials_of(material.config.study)
+    return material, trial
+
+
+def test_a_rate_that_diverges_loses_and_the_trial_goes_on(one_trial, monkeypatch):
+    diverging(monkeypatch, [0.01])
+    trial_module.run_trial(*one_trial, lambda share: None)
+    found = json.loads(trial_module.trial_file(*one_trial).read_text())
+    assert found["rate"] == 0.001
+    assert found["tries"][1] == {"rate": 0.01, "accuracy": 0.0, "loss": None}
+
+
+def test_a_trial_whose_rates_all_diverge_has_failed(one_trial, monkeypatch):
+    diverging(monkeypatch, [0.001, 0.01])
+    with pytest.raises(RunFailed, match="5 updates"):
+        trial_module.run_trial(*one_trial, lambda share: None)
+    assert not trial_module.trial_file(*one_trial).exists()
 
 
 @pytest.mark.parametrize(
@@ -317,4 +344,3 @@ def test_the_arms_that_need_text_to_pretrain_on_say_so(files, tmp_path):
     config = small_config(files)
     with pytest.raises(UserError, match="--corpus"):
         headstart.study(type(config)(study=config.study, finetune=config.finetune), out=tmp_path / "study")
-    assert arms_of(config.study)
