@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import resource
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,6 +97,7 @@ def _group_free_bytes(
 @contextlib.contextmanager
 def memory_full_is_try_again(config: RunConfig) -> Iterator[None]:
     """Memory that does not suffice reaches us in three ways: say what is needed before any batch, and what is free."""
+    numbers = _numbers(config)  # now, while there is memory to count in
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -104,10 +106,12 @@ def memory_full_is_try_again(config: RunConfig) -> Iterator[None]:
         )
         if not is_full:
             raise
+        # The frames that failed hold what they had allocated; without it even a short message may not fit.
+        traceback.clear_frames(error.__traceback__)
         is_gpu = isinstance(error, torch.OutOfMemoryError) and torch.cuda.is_available()
         free = torch.cuda.mem_get_info()[0] if is_gpu else free_bytes()
         memory = "the GPU's memory" if is_gpu else "the memory"
-        what = f"{memory} is full: {_numbers(config)}, {free:,} are free; what was saved before is kept"
+        what = f"{memory} is full: {numbers}, {free:,} are free; what was saved before is kept"
         raise TryAgain(what, fix=_FIX) from error
 
 

@@ -137,14 +137,14 @@ def test_a_log_that_cannot_be_written_ends_with_a_whole_line(tmp_path):
 MEMORY_FULL = """
 import pathlib, resource, sys
 sys.path.insert(0, sys.argv[2])
-import small
+import small, torch._dynamo  # the optimizers import it on first use, and it is large
 from headstart.training.execute import Console, execute
 from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory
 from headstart.objectives.masked import Corruption
 pathlib.Path(sys.argv[1]).mkdir()
 made = small.training(pathlib.Path(sys.argv[1]), model={"ffn": 2_000_000, "depth": 1})
 used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, used + 2**26))
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))
 config = RunConfig(
     objective="causal", frame="causal", length=24, batch=4, data=DataConfig(), model=made.model.config,
     head=made.objective.head, optimizer=made.optimizer, loop=made.loop, corruption=Corruption(),
