@@ -53,7 +53,9 @@ def _settings_file(app: App, commands: tuple[str, ...], arguments: cyclopts.Argu
         known = {name.removeprefix("--") for argument in arguments for name in argument.names}
         for key in settings:
             if key not in known:
-                raise UserError(f"unknown key {key!r}", where=path, fix=nearest(key, known))
+                is_study = commands[-1:] == ("study",) and isinstance(settings[key], dict | list)
+                fix = f"give it without --config: headstart study {path}" if is_study else nearest(key, known)
+                raise UserError(f"unknown key {key!r}", where=path, fix=fix)
         Dict(settings, source=path, use_commands_as_keys=False)(app, commands, arguments)
 
 

@@ -211,7 +211,7 @@ def _tokenizer(config: StudyConfig, directory: Path, train: LabelledSet, tell: T
     else:
         how, vocab = config.reading, config.tokenizer.vocab
         tell(f"training a tokenizer of {vocab:,} tokens")
-        words = train_tokenizer(
+        trained = train_tokenizer(
             lambda: (
                 piece.text
                 for phase in config.pretrain
@@ -225,7 +225,10 @@ def _tokenizer(config: StudyConfig, directory: Path, train: LabelledSet, tell: T
             else iter(train.whole_texts),
             vocab=vocab,
             kind=config.tokenizer.kind,
-        ).tokenizer  # fmt: skip
+        )  # fmt: skip
+        for note in trained.notes:
+            tell(note)
+        words = trained.tokenizer
     if not config.study.start:  # a start's tokenizer is as it was trained with
         needs = {"causal"} if config.study.objectives == ["causal"] else {"causal", "masked"}
         roles = {role for frame in needs for role in FRAME_ROLES[frame]}

@@ -181,10 +181,27 @@ def _caveats(found: Found, tuned: list[str]) -> list[str]:
             f"{leaked:,} rows of test stand in train, valid or the corpus too: the report has the scores "
             "without them."
         )
+    sentences += _data_caveats(found["data"])
     failed = [t for t in (*found["trials"], *found["pretraining"]) if t["status"] == "failed"]
     if failed:
         total = len(found["trials"]) + len(found["pretraining"])
         sentences.append(f"{len(failed)} of {total} trials and pretrainings failed, and are shown as such.")
+    return sentences
+
+
+def _data_caveats(data: Found) -> list[str]:
+    """What the labelled rows make the scores say less than they seem to."""
+    sentences = []
+    near = {name: count for name, count in data.get("leaks", {}).items() if name.startswith("near_test_in_")}
+    if any(near.values()):
+        where = _joined([f"{count:,} in {name.rpartition('_')[2]}" for name, count in near.items() if count])
+        sentences.append(f"Rows of test that stand elsewhere nearly alike: {where}; all scores count them.")
+    for name in ("valid", "test"):
+        seen = data.get(name, {}).get("classes", {})
+        missing = [label for label in data.get("labels", []) if not seen.get(label)] if seen else []
+        if missing:
+            what = "chosen by" if name == "valid" else "scored"
+            sentences.append(f"No row of {name} is {_joined(missing)}: {what} without.")
     return sentences
 
 

@@ -85,3 +85,9 @@ def test_what_cannot_be_is_exit_2_with_the_fix(words, said, tmp_path, capsys, mo
     assert code == 2
     assert said in err.replace("\n", " ")
     assert "fix:" in err
+
+
+def test_a_study_file_given_as_a_config_is_told_where_it_goes(study_file, capsys):
+    code, _, err = run(["study", "--config", str(study_file)], capsys)
+    assert code == 2
+    assert f"headstart study {study_file}" in err.replace("\n", "")

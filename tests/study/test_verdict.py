@@ -144,6 +144,19 @@ def test_what_limits_the_claim_is_said():
     assert "1 of 3 trials and pretrainings failed" in text
 
 
+def test_near_copies_and_labels_that_no_row_has_are_told():
+    data = {
+        "leaked_test_rows": 0, "leaks": {"near_test_in_train": 3, "near_test_in_corpus": 0, "test_in_train": 0},
+        "labels": ["bad", "fair", "good"], "valid": {"classes": {"bad": 1, "fair": 2, "good": 3}},
+        "test": {"classes": {"bad": 4, "good": 5}},
+    }  # fmt: skip
+    text = " ".join(verdict(found([row("finetuned", "scratch", 50, 0.1, 0.001)], data=data)))
+    assert "nearly alike: 3 in train; all scores count them" in text
+    assert "corpus" not in text
+    assert "No row of test is fair: scored without." in text
+    assert "No row of valid" not in text
+
+
 @pytest.mark.parametrize(
     ("seeds", "runs", "said"),
     [(3, 3, ""), (5, 1, "for this pretraining run"), (5, 2, "5 seeds share 2 pretraining runs")],
