@@ -85,12 +85,17 @@ class LayerCache:
 
 
 class Attention(nn.Module):
-    """Multi-head attention with one matrix for queries, keys and values, and one for the output."""
+    """Multi-head attention with one matrix for queries, keys and values, and one for the output.
+
+    Heads may share keys and values in groups (`kv_heads`): less to remember, and to compute.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.heads, self.dropout = config.heads, config.attention_dropout
-        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
+        self.head_width, self.dropout = config.width // config.heads, config.attention_dropout
+        self.widths = [config.width, config.kv_width, config.kv_width]
+        self.shared_by = config.heads // (config.kv_heads or config.heads)  # heads to one of keys and values
+        self.qkv = nn.Linear(config.width, sum(self.widths), bias=config.bias)
         self.output = nn.Linear(config.width, config.width, bias=config.bias)
 
     def forward(
@@ -105,6 +110,8 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Attention of x over itself, or over `memory`; `record`, a list, receives the weights (slow path)."""
         query, key, value = self._project(x, memory, rotation, cache)
+        if self.shared_by > 1:  # after the cache, which so stays small
+            key, value = (part.repeat_interleave(self.shared_by, dim=1) for part in (key, value))
         if record is None:
             mixed = attend(query, key, value, mask, self.dropout if self.training else 0.0)
         else:
@@ -117,7 +124,7 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         if memory is not None:
             return self._project_cross(x, memory, cache)
-        query, key, value = (self._split(part) for part in self.qkv(x).chunk(3, dim=-1))
+        query, key, value = (self._split(part) for part in self.qkv(x).split(self.widths, dim=-1))
         if rotation is not None:
             query, key = rotation(query), rotation(key)
         if cache is not None:
@@ -139,4 +146,4 @@ class Attention(nn.Module):
         return self._split(query), key, value
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (batch, heads, length, head width)
+        return x.unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (batch, heads, length, head width)

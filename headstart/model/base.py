@@ -60,7 +60,8 @@ class Embedding(nn.Module):
         if self.positions is not None:
             x = self.positions(x, positions, longest)
         if self.segments is not None:
-            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+            is_one = segments is None or len(self.segments.weight) == 1  # RoBERTa has one for both texts
+            x = x + (self.segments.weight[0] if is_one else self.segments(segments))
         return self.dropout(self.norm(x))
 
 

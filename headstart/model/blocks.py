@@ -14,6 +14,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
     "swiglu": F.silu,  # the gate's
 }
 
@@ -102,7 +103,7 @@ class Stack(nn.Module):
     def __init__(self, config: ModelConfig, depth: int, cross: bool = False) -> None:
         super().__init__()
         self.head_width = config.width // config.heads
-        self.rotary = config.positions == "rotary"
+        self.rotary, self.rotary_base = config.positions == "rotary", config.rotary_base
         self.blocks = nn.ModuleList(Block(config, cross) for _ in range(depth))
         self.final_norm = make_norm(config) if config.norm_place == "pre" else nn.Identity()
 
@@ -117,7 +118,7 @@ class Stack(nn.Module):
         cache: list[tuple[LayerCache, LayerCache]] | None = None,
         record: dict[str, list[Tensor]] | None = None,
     ) -> Tensor:
-        rotation = Rotation(positions, self.head_width, x.dtype) if self.rotary else None
+        rotation = Rotation(positions, self.head_width, x.dtype, self.rotary_base) if self.rotary else None
         for index, block in enumerate(self.blocks):
             x = block(
                 x,

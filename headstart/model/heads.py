@@ -3,6 +3,7 @@
 The parts have the same names in every head (`output`, `transform`, `pooler` …), so that a swap can carry them.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from headstart.model.presets import HeadConfig, ModelConfig, Pooling
 
 AnyBase = Base | EncoderDecoderBase
 IGNORED = -100  # a target that does not count
+POOLER_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": F.relu}
 
 
 def make_output(config: ModelConfig, base: AnyBase) -> nn.Linear:
@@ -133,6 +135,22 @@ class MaskedNextSentenceHead(MaskedHead):
         return masked_sum + pair_sum * (masked_count / pair_count.clamp(min=1)), masked_count
 
 
+class NoHead(nn.Module):
+    """A base alone, as some checkpoints elsewhere are: it predicts nothing.
+
+    With pooling it keeps BERT's dense layer for the sentence head that may come.
+    """
+
+    def __init__(self, config: ModelConfig, head: HeadConfig, base: AnyBase) -> None:
+        super().__init__()
+        has_pooler = config.pooler and head.pooling is not None
+        self.pooler = nn.Linear(config.width, config.width, bias=config.bias) if has_pooler else None
+
+    def forward(self, hidden: Tensor, present: Tensor | None = None) -> Tensor:
+        """The base's own vectors."""
+        return hidden
+
+
 class SentenceHead(nn.Module):
     """Something about the whole text: pool, BERT's dense layer where configured, dropout, one linear layer."""
 
@@ -140,6 +158,7 @@ class SentenceHead(nn.Module):
         super().__init__()
         self.pooling = head.pooling_for(config)
         self.pooler = nn.Linear(config.width, config.width, bias=config.bias) if config.pooler else None
+        self.activation = POOLER_ACTIVATIONS[config.pooler_activation]
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.width, head.classes)
 
@@ -148,7 +167,7 @@ class SentenceHead(nn.Module):
         with torch.autocast(hidden.device.type, enabled=False):
             pooled = pool(hidden.to(self.classifier.weight.dtype), present, self.pooling)
             if self.pooler is not None:
-                pooled = torch.tanh(self.pooler(pooled))
+                pooled = self.activation(self.pooler(pooled))
             return self.classifier(self.dropout(pooled))
 
 
@@ -184,4 +203,5 @@ HEADS: dict[str, type[nn.Module]] = {
     "classification": ClassificationHead,
     "multilabel": MultilabelHead,
     "regression": RegressionHead,
+    "none": NoHead,
 }

@@ -69,8 +69,8 @@ class Audit:
 
 # A base is the same base only where these agree; what is not named (dropout, direction, context …) may change.
 _SAME = (
-    "width", "heads", "ffn", "positions", "norm", "norm_place", "embedding_norm", "activation", "bias",
-    "scale_embedding",
+    "width", "heads", "kv_heads", "ffn", "positions", "rotary_base", "norm", "norm_place", "embedding_norm",
+    "activation", "bias", "scale_embedding",
 )  # fmt: skip
 
 

@@ -60,9 +60,12 @@ class Learned(nn.Module):
 class Rotation:
     """Turns pairs of a head's numbers by angles that grow with the position (rotary positions)."""
 
-    def __init__(self, positions: Tensor, head_width: int, dtype: torch.dtype) -> None:
+    def __init__(self, positions: Tensor, head_width: int, dtype: torch.dtype, base: float = 1e4) -> None:
         # float32 at least: bf16 cannot tell position 256 from 257
-        angles = _angles(positions, head_width, torch.promote_types(dtype, torch.float32))
+        exact = torch.promote_types(dtype, torch.float32)
+        steps = torch.arange(0, head_width, 2, device=positions.device).to(exact)
+        # Computed as elsewhere, to the bit: at position 1,000 an angle shows how its frequency was rounded.
+        angles = positions[..., None].to(exact) * (1.0 / base ** (steps / head_width))
         angles = torch.cat([angles, angles], dim=-1)[:, None]  # (batch or 1, 1, length, head width)
         self.cosine, self.sine = angles.cos(), angles.sin()
 

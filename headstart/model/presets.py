@@ -1,6 +1,7 @@
 """What a model is: one configuration, one table of presets. Nothing here needs torch."""
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,6 +31,9 @@ class ModelConfig:
     heads: int
     """Attention heads; they divide the width."""
 
+    kv_heads: int = 0
+    """Heads of the keys and values; they divide the heads, which share them in groups (0: as many as heads)."""
+
     ffn: int
     """Inner width of the feed-forward layer (f)."""
 
@@ -45,6 +49,9 @@ class ModelConfig:
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     """How the model knows where a token stands."""
 
+    rotary_base: float = 10_000.0
+    """The base of the angles of rotary positions: a larger one turns more slowly."""
+
     norm: Literal["layer", "rms"] = "layer"
     """Normalisation: LayerNorm or RMSNorm."""
 
@@ -57,8 +64,8 @@ class ModelConfig:
     embedding_norm: bool = False
     """Normalise the sum of the embeddings, as BERT does."""
 
-    activation: Literal["relu", "gelu", "gelu-tanh", "swiglu"] = "gelu"
-    """The feed-forward layer's non-linearity; swiglu has a gate and so a third matrix."""
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"] = "gelu"
+    """The feed-forward layer's non-linearity; swiglu is silu with a gate and so a third matrix."""
 
     bias: bool = True
     """Whether linear layers and norms have biases."""
@@ -82,7 +89,10 @@ class ModelConfig:
     """Whether the output layer over the vocabulary has a bias."""
 
     pooler: bool = False
-    """Whether sentence heads have BERT's dense layer and tanh below them."""
+    """Whether sentence heads have BERT's dense layer below them."""
+
+    pooler_activation: Literal["tanh", "relu"] = "tanh"
+    """What follows that layer: tanh as in BERT, ReLU as in DistilBERT."""
 
     init: Literal["lab", "xavier", "normal", "normal-residual"] = "normal-residual"
     """The initialisation: see model/initialise.py."""
@@ -94,7 +104,7 @@ class ModelConfig:
         for name in ("width", "depth", "heads", "ffn", "context"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}", fix=f"give a {name} of at least 1")
-        for name in ("vocab", "target_vocab", "decoder_depth", "segments"):
+        for name in ("vocab", "target_vocab", "decoder_depth", "segments", "kv_heads"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} is {getattr(self, name)}", fix=f"give a {name} of at least 0")
         for name in ("dropout", "attention_dropout", "ffn_dropout"):
@@ -105,6 +115,13 @@ class ModelConfig:
                 f"{self.heads} heads do not divide the width {self.width}",
                 fix=f"give --heads one of {', '.join(str(h) for h in _divisors(self.width))}",
             )
+        if self.kv_heads and self.heads % self.kv_heads:
+            raise UserError(
+                f"{self.kv_heads} heads of keys and values do not divide {self.heads} heads",
+                fix=f"give --kv-heads one of {', '.join(str(h) for h in _divisors(self.heads))}",
+            )
+        if not 1 < self.rotary_base < math.inf:
+            raise UserError(f"rotary_base is {self.rotary_base}", fix="give a number over 1, such as 10000")
         if self.positions == "rotary" and (self.width // self.heads) % 2:
             raise UserError(
                 f"rotary positions turn pairs of numbers, and a head has {self.width // self.heads}",
@@ -119,6 +136,11 @@ class ModelConfig:
         return "encoder-decoder" if self.decoder_depth else self.direction
 
     @property
+    def kv_width(self) -> int:
+        """Width of the keys, and of the values: that of the model, or less where heads share them."""
+        return self.width // self.heads * (self.kv_heads or self.heads)
+
+    @property
     def output_vocab(self) -> int:
         """Size of the vocabulary that the model writes in."""
         return self.target_vocab or self.vocab
@@ -129,7 +151,15 @@ def _divisors(number: int) -> list[int]:
 
 
 HeadKind = Literal[
-    "lm", "masked", "next-sentence", "masked-nsp", "translation", "classification", "multilabel", "regression"
+    "lm",
+    "masked",
+    "next-sentence",
+    "masked-nsp",
+    "translation",
+    "classification",
+    "multilabel",
+    "regression",
+    "none",
 ]
 Pooling = Literal["last", "mean", "first"]
 

@@ -44,11 +44,12 @@ def components(config: ModelConfig, head: HeadConfig, lengths: Lengths) -> list[
             *_stack("base.stack", "L", config, config.depth, lengths.source, "token"),
             *_head(config, head),
         ]
-    d, depth = config.width, config.decoder_depth
+    d, k, depth = config.width, config.kv_width, config.decoder_depth
+    from_memory = ("M·4d²" if k == d else "M·4d·k", depth * 4 * d * k)
     return [
         *_stack("base.encoder", "L", config, config.depth, lengths.source, "source token"),
         *_stack("base.decoder", "M", config, depth, lengths.target, "target token"),
-        Work("base.decoder.cross_attention.qkv", "M·4d²", depth * 4 * d * d, "source token"),
+        Work("base.decoder.cross_attention.qkv", *from_memory, "source token"),
         Work("base.decoder.cross_attention.query, .output", "M·4d²", depth * 4 * d * d, "target token"),
         Work(
             "base.decoder.cross_attention over n",
@@ -62,10 +63,11 @@ def components(config: ModelConfig, head: HeadConfig, lengths: Lengths) -> list[
 
 
 def _stack(name: str, letter: str, config: ModelConfig, depth: int, length: int, unit: Unit) -> list[Work]:
-    d, f = config.width, config.ffn
+    d, f, k = config.width, config.ffn, config.kv_width
+    qkv = (f"{letter}·6d²" if k == d else f"{letter}·(2d² + 4d·k)", depth * 2 * d * (d + 2 * k))
     matrices = 3 if config.activation == "swiglu" else 2
     return [
-        Work(f"{name}.attention.qkv", f"{letter}·6d²", depth * 6 * d * d, unit),
+        Work(f"{name}.attention.qkv", *qkv, unit),
         Work(f"{name}.attention over n", f"{letter}·4n·d", depth * 4 * length * d, unit, True),
         Work(f"{name}.attention.output", f"{letter}·2d²", depth * 2 * d * d, unit),
         Work(f"{name}.feed_forward", f"{letter}·{2 * matrices}d·f", depth * 2 * matrices * d * f, unit),

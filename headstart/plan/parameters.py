@@ -1,19 +1,21 @@
 """Every parameter of a model, counted from its configuration alone, with the formula it comes from."""
 
+import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from headstart.model.presets import HeadConfig, ModelConfig, check_head
 
 Freeze = Literal["base"]
+SENTENCE_KINDS = ("classification", "multilabel", "regression")
 _POWERS = {1: "", 2: "²", 3: "³"}
 
 
 class PlannedTensor(NamedTuple):
-    """A tensor that the model will have; its dimensions are symbols with a factor, such as "3d"."""
+    """A tensor that the model will have; its dimensions are symbols with a factor, such as "3d", or a sum of some."""
 
     name: str
     dimensions: tuple[str, ...]
@@ -39,6 +41,7 @@ def symbols(config: ModelConfig, head: HeadConfig) -> dict[str, int]:
         "M": config.decoder_depth,
         "T": config.context,
         "S": config.segments,
+        "k": config.kv_width if config.kv_width < config.width else 0,
         "C": head.classes,
     }
 
@@ -52,6 +55,7 @@ MEANINGS = {
     "M": "decoder depth",
     "T": "context",
     "S": "segments",
+    "k": "width of keys and of values",
     "C": "classes",
     "n": "length seen",
 }
@@ -94,10 +98,11 @@ def _embedding(name: str, config: ModelConfig, vocab: str) -> Iterator[PlannedTe
 
 
 def _stack(name: str, config: ModelConfig, depth: int, cross: bool) -> Iterator[PlannedTensor]:
+    rows = "3d" if config.kv_width == config.width else "d+2k"
     for index in range(depth):
         block = f"{name}.blocks.{index}"
         for attention in ("attention", "cross_attention") if cross else ("attention",):
-            yield from _linear(f"{block}.{attention}.qkv", "3d", "d", config.bias)
+            yield from _linear(f"{block}.{attention}.qkv", rows, "d", config.bias)
             yield from _linear(f"{block}.{attention}.output", "d", "d", config.bias)
             yield from _norm(f"{block}.{attention.replace('cross_attention', 'cross')}_norm", config)
         inner = "2f" if config.activation == "swiglu" else "f"
@@ -118,15 +123,19 @@ def _head(config: ModelConfig, head: HeadConfig) -> Iterator[PlannedTensor]:
     if head.kind in ("next-sentence", "masked-nsp"):
         yield from _linear("head.pooler", "d", "d", config.bias)
         yield from _linear("head.next_sentence", "2", "d", bias=True)
-    if head.kind in ("classification", "multilabel", "regression"):
-        if config.pooler:
-            yield from _linear("head.pooler", "d", "d", config.bias)
+    keeps_pooler = head.kind in SENTENCE_KINDS or (head.kind == "none" and head.pooling is not None)
+    if config.pooler and keeps_pooler:
+        yield from _linear("head.pooler", "d", "d", config.bias)
+    if head.kind in SENTENCE_KINDS:
         yield from _linear("head.classifier", "C", "d", bias=True)
 
 
 def shape(tensor: PlannedTensor, values: dict[str, int]) -> tuple[int, ...]:
     """A tensor's dimensions in numbers."""
-    return tuple(factor * (values[letter] if letter else 1) for factor, letter in _parsed(tensor.dimensions))
+    return tuple(
+        sum(factor * (values[letter] if letter else 1) for factor, letter in _parsed(dimension))
+        for dimension in tensor.dimensions
+    )
 
 
 def count(tensor: PlannedTensor, values: dict[str, int]) -> int:
@@ -147,15 +156,21 @@ def total(config: ModelConfig, head: HeadConfig) -> int:
     return found + (config.decoder_depth - 1) * (counted(1, 2) - one) if has_decoder else found
 
 
-def _parsed(dimensions: tuple[str, ...]) -> list[tuple[int, str]]:
-    matches = [re.fullmatch(r"(\d*)([A-Za-z]?)", dimension) for dimension in dimensions]
+def _parsed(dimension: str) -> list[tuple[int, str]]:
+    """The factors and letters of a sum: "d+2k" is 1 d and 2 k."""
+    matches = [re.fullmatch(r"(\d*)([A-Za-z]?)", summand) for summand in dimension.split("+")]
     return [(int(m[1] or 1), m[2]) for m in matches if m]
 
 
 def term(dimensions: tuple[str, ...]) -> str:
-    """A product in symbols: ("3d", "d") is 3d², ("V", "d") is V·d."""
-    factor = math.prod(f for f, _ in _parsed(dimensions))
-    letters = [letter for _, letter in _parsed(dimensions) if letter]
+    """A product in symbols: ("3d", "d") is 3d², ("V", "d") is V·d, ("d+2k", "d") is d² + 2k·d."""
+    products = itertools.product(*(_parsed(dimension) for dimension in dimensions))
+    return " + ".join(_product(factors) for factors in products)
+
+
+def _product(factors: Sequence[tuple[int, str]]) -> str:
+    factor = math.prod(f for f, _ in factors)
+    letters = [letter for _, letter in factors if letter]
     powers = [f"{letter}{_POWERS[letters.count(letter)]}" for letter in dict.fromkeys(letters)]
     return (str(factor) if factor > 1 or not powers else "") + "·".join(powers)
 
@@ -183,7 +198,7 @@ def _formula(name: str, group: list[PlannedTensor]) -> str:
     if not in_blocks:
         return formula
     depth = "M" if ".decoder." in name else "L"
-    return f"{depth}·({formula})" if len(terms) > 1 else f"{depth}·{formula}"
+    return f"{depth}·({formula})" if "+" in formula else f"{depth}·{formula}"
 
 
 def trainable(component: Component, freeze: Freeze | None) -> bool:

@@ -1,10 +1,11 @@
 """Frames: the special tokens around a text, put on in one place, and padding.
 
-Causal: `begin text end`. Masked: `cls a sep`, or `cls a sep b sep` for two texts. A text that is too long is cut,
-its frame is not.
+Causal: `begin text end`. Masked: `cls a sep`, or `cls a sep b sep` for two texts (RoBERTa: `cls a sep sep b sep`).
+Marian: `text end` where a text is read, `pad text end` where it is written. A text that is too long is cut, its frame
+is not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -14,6 +15,7 @@ from headstart.errors import UserError
 from headstart.text.tokenizer import Tokenizer
 
 Keep = Literal["head", "tail"]
+FrameName = Literal["causal", "masked", "roberta", "marian"]
 
 
 class Framed(NamedTuple):
@@ -32,6 +34,8 @@ class Frame:
 
     first: int | None
     last: int | None
+    between: int = 1
+    """How many of the last one stand between two texts."""
 
     @property
     def cost(self) -> int:
@@ -47,11 +51,12 @@ class Frame:
 
     def pair(self, a: np.ndarray, b: np.ndarray, max_length: int, keep_a: Keep = "head") -> Framed:
         """`first a last b last` in no more than `max_length` ids: the longer text is cut first, as in BERT."""
-        cost = self.cost + len(_given(self.last))
+        parted_by = np.repeat(_given(self.last), self.between)
+        cost = self.cost + len(parted_by)
         self._refuse_short(max_length, cost + 2)
         a_length, b_length = trimmed_lengths(len(a), len(b), max_length - cost)
         kept_a, kept_b = _cut(a, a_length, keep_a), b[:b_length]
-        before = np.concatenate([_given(self.first), kept_a, _given(self.last)])
+        before = np.concatenate([_given(self.first), kept_a, parted_by])
         tokens = np.concatenate([before, kept_b, _given(self.last)])
         segments = (np.arange(len(tokens)) >= len(before)).astype(np.int64)
         return Framed(tokens, segments, a_length < len(a) or b_length < len(b))
@@ -73,6 +78,35 @@ def causal_frame(tokenizer: Tokenizer) -> Frame:
 def masked_frame(tokenizer: Tokenizer) -> Frame:
     """`cls a sep [b sep]`."""
     return Frame(tokenizer.id_of("cls"), tokenizer.id_of("sep"))
+
+
+def roberta_frame(tokenizer: Tokenizer) -> Frame:
+    """`cls a sep [sep b sep]`."""
+    return Frame(tokenizer.id_of("cls"), tokenizer.id_of("sep"), between=2)
+
+
+def marian_frame(tokenizer: Tokenizer) -> Frame:
+    """`text end`."""
+    return Frame(None, tokenizer.id_of("end"))
+
+
+_FRAMES: dict[FrameName, Callable[[Tokenizer], Frame]] = {
+    "causal": causal_frame,
+    "masked": masked_frame,
+    "roberta": roberta_frame,
+    "marian": marian_frame,
+}
+
+
+def frame_of(tokenizer: Tokenizer, name: FrameName) -> Frame:
+    """What stands around a text that is read."""
+    return _FRAMES[name](tokenizer)
+
+
+def target_frame_of(tokenizer: Tokenizer, name: FrameName) -> Frame:
+    """What stands around a translation: the same, but that Marian begins to write after the padding token."""
+    around = frame_of(tokenizer, name)
+    return Frame(tokenizer.id_of("pad"), around.last) if name == "marian" else around
 
 
 def trimmed_lengths(a: int, b: int, room: int) -> tuple[int, int]:

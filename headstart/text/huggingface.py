@@ -18,7 +18,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 import tokenizers
 
 from headstart.errors import UserError
-from headstart.text.roles import KNOWN
+from headstart.text.roles import KNOWN, ROLES
 from headstart.text.word_memory import WordMemory
 
 Spec = dict[str, Any]
@@ -30,8 +30,13 @@ class HuggingFaceEngine:
     """Encodes and decodes by the content of a `tokenizer.json`."""
 
     def __init__(self, spec: Spec, where: str = "tokenizer.json") -> None:
+        roles = spec.get("roles")
+        spec = {
+            key: value for key, value in spec.items() if key != "roles"
+        }  # ours: the library does not know it
         given, self._decoder = spec.get("added_tokens") or [], _parsed(spec, where)
-        spec = {**spec, "added_tokens": [_as_special(token) for token in given]}
+        named = _named_roles(roles, [token["content"] for token in given], where)
+        spec = {**spec, "added_tokens": [_as_special(token, named) for token in given]}
         if spec["added_tokens"] != given:
             self._decoder = _parsed(spec, where)
         self._encoder = self._decoder if _only_merges(spec["model"]) else _parsed(_disguised(spec), where)
@@ -95,8 +100,24 @@ def _parsed(spec: Spec, where: str) -> tokenizers.Tokenizer:
         ) from error
 
 
-def _as_special(token: Spec) -> Spec:
-    return {**token, "special": bool(token.get("special")) or token["content"] in KNOWN}
+def _named_roles(named: Any, added: list[str], where: str) -> dict[str, str]:
+    """Which token has which role, where the file says so."""
+    if named is None:
+        return {}
+    if not isinstance(named, dict) or not all(
+        role in ROLES and isinstance(spelling, str) and spelling in added for role, spelling in named.items()
+    ):
+        raise UserError(
+            "roles is no table of roles and of special tokens that have them",
+            where=where,
+            fix=f"roles are {', '.join(ROLES)}, each with an added token",
+        )
+    return named
+
+
+def _as_special(token: Spec, named: dict[str, str]) -> Spec:
+    is_special = bool(token.get("special")) or token["content"] in KNOWN or token["content"] in named.values()
+    return {**token, "special": is_special}
 
 
 def _only_merges(model: Spec) -> bool:

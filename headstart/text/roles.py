@@ -24,9 +24,18 @@ SPECIALS: tuple[str, ...] = tuple(SPELLINGS[role][0] for role in ROLES)
 KNOWN: frozenset[str] = frozenset(spelling for spellings in SPELLINGS.values() for spelling in spellings)
 
 
-def roles_among(specials: Mapping[str, int]) -> dict[Role, int | None]:
-    """The id of each role, given the special tokens and their ids."""
-    return {
+def roles_among(
+    specials: Mapping[str, int], named: Mapping[str, str] | None = None
+) -> dict[Role, int | None]:
+    """The id of each role, given the special tokens and their ids.
+
+    `named` says which token has a role where a spelling does not: `<|im_end|>` ends, or the end token pads.
+    """
+    found: dict[Role, int | None] = {
         role: next((specials[spelling] for spelling in SPELLINGS[role] if spelling in specials), None)
         for role in ROLES
     }
+    for role in ROLES:
+        if named and role in named:
+            found[role] = specials[named[role]]
+    return found

@@ -30,7 +30,7 @@ def read_spm(model: str | Path, dictionary: str | Path | None = None) -> dict[st
         raise UserError(
             f"cannot be read ({error.strerror})", where=str(model), fix="check the path"
         ) from error
-    processor = _processor(raw, str(model))
+    processor = processor_of(raw, str(model))
     dictionary = Path(dictionary) if dictionary else model.with_name("dict.txt")
     if dictionary.exists():
         specials = list(_FAIRSEQ_SPECIALS)
@@ -65,7 +65,8 @@ def _dictionary_pieces(path: Path) -> list[str]:
     return pieces
 
 
-def _processor(raw: bytes, where: str) -> Any:
+def processor_of(raw: bytes, where: str) -> Any:
+    """The model of the `sentencepiece` library, from the bytes of its file."""
     try:
         import sentencepiece
     except ImportError as error:
@@ -84,7 +85,7 @@ class SentencePieceEngine:
     """Encodes and decodes by a SentencePiece model, in the ids of its dictionary."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        self._processor = _processor(base64.b64decode(spec["model"]), "tokenizer.json")
+        self._processor = processor_of(base64.b64decode(spec["model"]), "tokenizer.json")
         self.pieces: list[str] = spec["pieces"]
         identities = {piece: i for i, piece in enumerate(self.pieces)}
         self.specials: dict[str, int] = {piece: identities[piece] for piece in spec["specials"]}

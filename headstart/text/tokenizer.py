@@ -1,16 +1,16 @@
 """The tokenizer: text to ids and back, whatever it was made by, and which ids are special.
 
-One object for a `tokenizer.json` of the `tokenizers` library and for the course's SentencePiece model. What
-differs between them is an engine of five small methods; the rest is here. Two things hold for every one:
-text is never read as a special token, and a text of any length is encoded in bounded memory, cut just
-before white space every 65,536 characters (where there is none, it is cut regardless).
+One object for a `tokenizer.json` of the `tokenizers` library, for the course's SentencePiece model and for each side
+of a Marian translator. What differs between them is an engine of five small methods; the rest is here. Two things
+hold for every one: text is never read as a special token, and a text of any length is encoded in bounded memory, cut
+just before white space every 65,536 characters (where there is none, it is cut regardless).
 """
 
 import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from headstart.text.aside import written_aside
 from headstart.text.documents import PIECE_CHARACTERS, cut_before_space
 from headstart.text.files import foreign_form
 from headstart.text.huggingface import HuggingFaceEngine
+from headstart.text.marian import MARIAN_FORMAT, MarianEngine
 from headstart.text.roles import ROLES, SPELLINGS, Role, roles_among
 from headstart.text.spm import SPM_FORMAT, SentencePieceEngine, read_spm
 
@@ -48,16 +49,22 @@ class Engine(Protocol):
     def with_special(self, spec: dict[str, Any], spelling: str) -> dict[str, Any]: ...
 
 
+# Files of ours that hold another library's model.
+_OWN_FORMATS: dict[str, Callable[[dict[str, Any]], Engine]] = {
+    SPM_FORMAT: SentencePieceEngine,
+    MARIAN_FORMAT: MarianEngine,
+}
+
+
 class Tokenizer:
     """Text to ids and back, with the special ids known by their role."""
 
     def __init__(self, spec: dict[str, Any], where: str = FILE_NAME) -> None:
         """From the content of a `tokenizer.json`; most callers want `load` or `train`."""
         self.spec = spec
-        self._engine: Engine = (
-            SentencePieceEngine(spec) if spec.get("format") == SPM_FORMAT else HuggingFaceEngine(spec, where)
-        )
-        self.roles: dict[Role, int | None] = roles_among(self._engine.specials)
+        engine = _OWN_FORMATS.get(str(spec.get("format")))
+        self._engine: Engine = engine(spec) if engine else HuggingFaceEngine(spec, where)
+        self.roles: dict[Role, int | None] = roles_among(self._engine.specials, spec.get("roles"))
         self.special_ids: frozenset[int] = frozenset(self._engine.specials.values())
         # Only the unknown token may come from text: for what the vocabulary has no piece for.
         self._barred = np.zeros(self.size, bool)

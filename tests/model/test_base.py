@@ -186,3 +186,38 @@ def test_bf16_autocast_works_for_every_preset():
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(tokens_for(config, 2, 5), present=torch.ones(2, 5, dtype=torch.bool))
         assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_heads_that_share_keys_are_heads_whose_keys_are_the_same(kv_heads):
+    """By hand: the rows of a key's and a value's head, repeated for each of the heads that share them."""
+    shape = {"vocab": 13, "width": 16, "depth": 2, "heads": 4, "ffn": 8, "context": 16}
+    shared = make(preset("modern-small", kv_heads=kv_heads, bias=True, **shape))
+    full = make(preset("modern-small", bias=True, **shape))
+    own, other = dict(shared.named_parameters()), dict(full.named_parameters())
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.normal_(0, 0.3, generator=torch.Generator().manual_seed(len(name)))
+            if ".qkv." not in name:
+                other[name].copy_(parameter)
+                continue
+            query, *both = parameter.split([16, 4 * kv_heads, 4 * kv_heads])
+            repeated = [
+                part.unflatten(0, (kv_heads, 4)).repeat_interleave(4 // kv_heads, 0).flatten(0, 1)
+                for part in both
+            ]
+            other[name].copy_(torch.cat([query, *repeated]))
+    tokens = tokens_for(shared.config, 2, 9)
+    close(shared(tokens), full(tokens))
+    cache = shared.base.new_cache()
+    shared.base(tokens[:, :8], cache=cache)
+    assert cache.layers[0][0].held()[0].shape == (2, kv_heads, 8, 4)
+
+
+def test_one_segment_is_that_of_both_texts():
+    """RoBERTa has a table of one row, whatever the second text is numbered by."""
+    model = make(
+        preset("bert-base", vocab=9, width=8, heads=2, ffn=8, depth=1, context=8, segments=1), "masked"
+    )
+    tokens = tokens_for(model.config, 1, 6)
+    assert torch.equal(model.base(tokens, segments=(torch.arange(6) > 2).long()[None]), model.base(tokens))

@@ -69,3 +69,11 @@ def test_sinusoidal_is_the_same_within_and_beyond_its_table():
     tokens = torch.randint(11, (2, 20), generator=torch.Generator().manual_seed(0))
     outputs = [build(config, HeadConfig(kind="lm"))(tokens) for config in (long, short)]
     torch.testing.assert_close(*outputs)
+
+
+@pytest.mark.parametrize("base", [1e4, 5e5])
+def test_angles_are_positions_times_powers_of_the_base(base):
+    turn = Rotation(torch.tensor([[3, 700]]), 6, torch.float64, base)
+    for row, at in enumerate((3, 700)):
+        expected = [math.cos(at * base ** (-2 * i / 6)) for i in range(3)]
+        assert turn.cosine[0, 0, row].tolist() == pytest.approx(expected * 2, abs=1e-12)

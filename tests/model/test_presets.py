@@ -1,7 +1,10 @@
 """The table of presets and the configuration's own checks."""
 
+import dataclasses
+
 import pytest
 
+from headstart.config import build
 from headstart.errors import UserError
 from headstart.model.presets import PRESETS, ModelConfig, preset
 
@@ -46,6 +49,8 @@ def test_every_field_can_be_overridden_and_none_leaves_it():
         ({"vocab": -1}, "vocab is -1"),
         ({"positions": "rotary", "width": 9, "heads": 3}, "rotary positions turn pairs"),
         ({"target_vocab": 5}, "without a decoder"),
+        ({"heads": 4, "kv_heads": 3}, "3 heads of keys and values do not divide 4 heads"),
+        ({"rotary_base": 1.0}, "rotary_base is 1.0"),
         ({"wdith": 5}, "did you mean 'width'"),
     ],
 )
@@ -57,3 +62,11 @@ def test_what_cannot_be_built_is_refused_with_a_way_out(overrides, message):
 def test_an_unknown_preset_names_its_neighbour():
     with pytest.raises(UserError, match="did you mean 'gpt2'"):
         preset("gpt-2")
+
+
+def test_a_configuration_from_before_a_field_still_loads():
+    """Whoever adds a field gives it a default: a run's config.toml may be older."""
+    config = preset("lab", vocab=9)
+    newer = {"kv_heads", "rotary_base", "pooler_activation"}
+    old = {key: value for key, value in dataclasses.asdict(config).items() if key not in newer}
+    assert build(ModelConfig, old, "config.toml") == config

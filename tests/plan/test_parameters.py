@@ -84,6 +84,16 @@ def test_formulas_by_hand():
     assert rows["head.output"] == "V·d + V"
 
 
+def test_formulas_of_shared_keys_by_hand():
+    config = preset("modern-small", vocab=100, kv_heads=2, bias=True)
+    rows = {c.name: c for c in parameters.components(config, HeadConfig(kind="lm"))}
+    qkv = rows["base.stack.blocks.*.attention.qkv"]
+    assert qkv.formula == "L·(d² + 2k·d + d + 2k)"
+    assert qkv.count == 6 * (512 * 512 + 2 * 128 * 512 + 512 + 2 * 128)
+    assert parameters.symbols(config, HeadConfig(kind="lm"))["k"] == 128
+    assert parameters.symbols(preset("lab", vocab=9), HeadConfig(kind="lm"))["k"] == 0  # not in any formula
+
+
 def test_what_is_frozen_does_not_learn():
     config, head = preset("lab", vocab=100), HeadConfig(kind="classification", classes=2)
     learning = [c.count for c in parameters.components(config, head) if parameters.trainable(c, "base")]

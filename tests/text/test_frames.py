@@ -10,8 +10,10 @@ from headstart.errors import UserError
 from headstart.text.frames import (
     Frame,
     causal_frame,
+    frame_of,
     masked_frame,
     pad,
+    target_frame_of,
     trimmed_lengths,
     truncated_share,
 )
@@ -81,6 +83,26 @@ def test_frames_are_found_by_role():
     tokenizer = train(lambda: prose.lines(9), vocab=270).tokenizer
     assert causal_frame(tokenizer) == Frame(2, 3)
     assert masked_frame(tokenizer) == Frame(5, 6)
+    assert frame_of(tokenizer, "causal") == target_frame_of(tokenizer, "causal") == Frame(2, 3)
+    assert frame_of(tokenizer, "masked") == target_frame_of(tokenizer, "masked") == Frame(5, 6)
+
+
+def test_roberta_has_two_separators_between_texts():
+    tokenizer = train(lambda: iter(prose.lines(50)), vocab=300).tokenizer
+    frame = frame_of(tokenizer, "roberta")
+    assert frame.one(np.array([10, 11]), 8).tokens.tolist() == [5, 10, 11, 6]
+    pair = frame.pair(np.array([10, 11, 12]), np.array([20]), 7)
+    assert pair.tokens.tolist() == [5, 10, 11, 6, 6, 20, 6]
+    assert pair.segments.tolist() == [0, 0, 0, 0, 0, 1, 1]
+    assert pair.is_truncated
+
+
+def test_marian_reads_without_a_first_token_and_writes_after_the_padding():
+    tokenizer = train(lambda: iter(prose.lines(50)), vocab=300).tokenizer
+    ids = np.array([10, 11])
+    assert frame_of(tokenizer, "marian").one(ids, 8).tokens.tolist() == [10, 11, 3]
+    assert target_frame_of(tokenizer, "marian").one(ids, 8).tokens.tolist() == [0, 10, 11, 3]
+    assert frame_of(tokenizer, "marian").one(np.arange(10, 20), 4).tokens.tolist() == [10, 11, 12, 3]
 
 
 def test_padding_on_either_side():

@@ -241,3 +241,22 @@ def test_a_directory_without_a_tokenizer_is_refused(tmp_path):
         Tokenizer.load(tmp_path)
     with pytest.raises(UserError, match="cannot be read"):
         Tokenizer.load(tmp_path / "nowhere.json")
+
+
+def test_a_role_can_be_named_where_no_spelling_tells_it():
+    spec = TRAINED["bpe"].spec
+    added = [{**token, "content": "<|fin|>" if token["content"] == "</s>" else token["content"]}
+             for token in spec["added_tokens"] if token["content"] != "<pad>"]  # fmt: skip
+    vocabulary = {("<|fin|>" if piece == "</s>" else piece): i for piece, i in spec["model"]["vocab"].items()}
+    bare = {**spec, "added_tokens": added, "model": {**spec["model"], "vocab": vocabulary}}
+    assert Tokenizer(bare).roles["end"] is None
+    named = Tokenizer({**bare, "roles": {"end": "<|fin|>", "pad": "<|fin|>"}})
+    assert named.roles["end"] == named.roles["pad"] == 3
+    assert named.roles["begin"] == 2
+    assert 3 not in named.encode("la <|fin|> fin").tolist()
+    assert named.fingerprint != Tokenizer(bare).fingerprint
+    wider, said = named.with_role("cls")
+    assert (wider.roles["end"], said) == (3, "")
+    for wrong in (7, {"end": "nobody"}, {"king": "<|fin|>"}, {"end": 3}):
+        with pytest.raises(UserError, match="roles is no table"):
+            Tokenizer({**bare, "roles": wrong})
