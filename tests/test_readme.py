@@ -1,4 +1,4 @@
-"""What the README shows can be typed: every command line in it is understood, every file it names is there."""
+"""What README and guide show can be typed: every command line is understood, every file that is named is there."""
 
 import re
 import shlex
@@ -10,7 +10,8 @@ from headstart.cli.main import application
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```\n(.*?)^```", README + GUIDE, re.MULTILINE | re.DOTALL)
 COMMANDS = [
     re.search(r"headstart .*", line)[0]
     for block in BLOCKS
@@ -41,7 +42,15 @@ def test_the_walk_is_there():
 
 
 @pytest.mark.parametrize(
-    "place", re.findall(r"^((?:headstart|tests|benchmarks|docs)/\S*)", README, re.MULTILINE)
+    "place", re.findall(r"^((?:headstart|tests|benchmarks|docs|examples)/\S*)", README, re.MULTILINE)
 )
 def test_every_place_is_there(place):
     assert (ROOT / place).exists()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/results.md"])
+def test_every_link_leads_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    places = [place for place in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in place]
+    missing = [place for place in places if not ((ROOT / page).parent / place).exists()]
+    assert missing == []

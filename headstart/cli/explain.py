@@ -95,7 +95,7 @@ def mask(
         "Each position sees itself and the past" if direction == "causal" else "Each position sees everything"
     )
     title += ", within its document" if documents else ""
-    _write(out, mask_chart(grid, labels, title, ~present))
+    write_picture(out, mask_chart(grid, labels, title, ~present))
     if common.json:
         print(json.dumps({"out": str(out), "allowed": grid.astype(int).tolist()}))
         return
@@ -134,7 +134,7 @@ def positions(
     from headstart.report.charts import positions_chart
 
     table = sinusoids(torch.arange(length), width).numpy()
-    _write(out, positions_chart(table))
+    write_picture(out, positions_chart(table))
     if common.json:
         print(json.dumps({"out": str(out), "positions": table.tolist()}))
     else:
@@ -190,7 +190,7 @@ def cost(
     paper = {f"{name}  {formula[name]}": [row["operations"][name] for row in rows] for name in formula}
     measured = {name: [row["seconds"][name] for row in rows] for name in rows[0]["seconds"]}
     crossings = [(c["length"], c["seconds"]) for c in found["crossings"]]
-    _write(out, cost_chart(lengths, paper, measured, width, crossings, found["machine"]))
+    write_picture(out, cost_chart(lengths, paper, measured, width, crossings, found["machine"]))
     if common.json:
         print(json.dumps({**found, "out": str(out)}))
     else:
@@ -269,7 +269,8 @@ def _print_cost(found: dict[str, Any], width: int, kernel: int) -> None:
         )
 
 
-def _write(path: Path, svg: str) -> None:
+def write_picture(path: Path, svg: str) -> None:
+    """Write a picture, or say in words why it cannot be."""
     try:
         path.write_text(svg, encoding="utf-8")
     except OSError as error:

@@ -62,8 +62,9 @@ def finetune(
     Parameters
     ----------
     train
-        Labelled rows: .jsonl, .csv, .tsv, .parquet, or lines with a .label file beside them. For translation pairs:
-        a .tsv of two columns without header or quoting, or .jsonl with source and target.
+        Labelled rows: .jsonl, .csv, .tsv, .parquet, lines with a .label file beside them, or the folder of a dataset
+        (parquet, or what Dataset.save_to_disk wrote), whose splits are taken by their names. For translation pairs: a
+        .tsv of two columns without header or quoting, or a table with source and target.
     valid
         Labelled rows to choose by (default: a tenth of train, by the hash of the text).
     test
@@ -110,7 +111,10 @@ def finetune(
     out = out or default_out(
         "finetune", train, start, task, labels, preset, training, overridden, common.seed
     )
-    with run_console(machine) as console, unsafe_file_system(training.unsafe_fs, console.tell):
+    with (
+        run_console(machine, training.track) as console,
+        unsafe_file_system(training.unsafe_fs, console.tell),
+    ):
         shared: dict[str, Any] = {
             "train": train, "out": out, "valid": valid, "test": test,
             "start": None if start == "scratch" else start, "preset_name": preset, "overrides": overridden,

@@ -90,7 +90,7 @@ def generate(
     machine = machine_of(common)
     machine.prepare()
     loaded = open_run(run, "generate", machine)
-    prompt = _prompt(prompt)
+    prompt = given_text(prompt)
     rules = {"max_tokens": max_tokens, "min_tokens": min_tokens, "no_repeat": no_repeat}
     if beam is not None:
         width = Beam(beams=beam, length_penalty=length_penalty, n_best=count)
@@ -123,8 +123,8 @@ def _refuse_both(greedy: bool, beam: int | None, drawing: dict[str, float | None
                 raise UserError(f"{name} with {other}", fix="give one of them: nothing is drawn")
 
 
-def _prompt(given: str) -> str:
-    """The prompt, or standard input without its last line break."""
+def given_text(given: str) -> str:
+    """The text of the command line, or standard input without its last line break."""
     if given not in ("-", "/dev/stdin"):
         return given
     from headstart.text.files import STRICT_UTF8, text_blocks

@@ -26,6 +26,9 @@ VERBS = {
     "embed": "headstart.cli.embed:embed",
     "generate": "headstart.cli.generate:generate",
     "translate": "headstart.cli.translate:translate",
+    "serve": "headstart.cli.serve:serve",
+    "import": "headstart.cli.import_:import_",
+    "export": "headstart.cli.export:export",
     "runs": "headstart.cli.runs:runs",
     "compare": "headstart.cli.compare:compare",
     "tokenizer": "headstart.cli.tokenizer:tokenizer",
@@ -35,6 +38,7 @@ VERBS = {
     "selftest": "headstart.cli.selftest:selftest",
     "explain mask": "headstart.cli.explain:mask",
     "explain positions": "headstart.cli.explain:positions",
+    "explain attention": "headstart.cli.explain_attention:attention",
     "explain cost": "headstart.cli.explain:cost",
 }
 

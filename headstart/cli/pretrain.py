@@ -56,8 +56,9 @@ def pretrain(
     Parameters
     ----------
     corpus
-        Unlabelled text: .txt, .jsonl, .csv, .tsv or .parquet, also .gz. FILE=2 lets each block of that file (or pair
-        of sentences) come twice an epoch, FILE=0.5 half of its blocks, and in the next epoch the other half.
+        Unlabelled text: .txt, .jsonl, .csv, .tsv or .parquet, also .gz; or the folder of a dataset. FILE=2 lets each
+        block of that file (or pair of sentences) come twice an epoch, FILE=0.5 half of its blocks, and in the next
+        epoch the other half.
     valid
         Text to measure by (default: a tenth of the documents, by the hash of their text).
     objective
@@ -94,7 +95,10 @@ def pretrain(
     overridden = dataclasses.asdict(overrides)
     vocab = overridden.pop("vocab") or DEFAULT_VOCAB  # of a tokenizer that is trained now
     out = out or default_out("pretrain", corpus, objective, preset, start, training, overridden, common.seed)
-    with run_console(machine) as console, unsafe_file_system(training.unsafe_fs, console.tell):
+    with (
+        run_console(machine, training.track) as console,
+        unsafe_file_system(training.unsafe_fs, console.tell),
+    ):
         result = run(
             corpus, out=out, objective=objective, valid=valid, preset_name=preset, overrides=overridden,
             tokenizer=tokenizer, vocab=vocab, start=start,

@@ -85,6 +85,10 @@ class TrainingOptions:
     keep: int = 2
     """Checkpoints that stay."""
 
+    # Not shown, for the default --out is a hash of what is: with it or without, it is the same run.
+    track: Literal["tensorboard"] | None = dataclasses.field(default=None, repr=False)
+    """Write the metrics for TensorBoard too, under the run's directory."""
+
     unsafe_fs: Switch = False
     """Write even where the file system cannot flush or rename; what is killed while it saves may leave half a file."""
 
@@ -116,10 +120,12 @@ def machine_of(common: Common) -> "Machine":
 
 
 @contextmanager
-def run_console(machine: "Machine") -> Iterator["RunConsole"]:
-    """Lines and a progress bar on standard error: loss, tokens a second, time left."""
+def run_console(machine: "Machine", track: Literal["tensorboard"] | None = None) -> Iterator["RunConsole"]:
+    """Lines and a progress bar on standard error: loss, tokens a second, time left; and what follows the metrics."""
     from headstart.training.execute import Console as RunConsole
+    from headstart.training.tracking import require
 
+    require(track)
     console = Console(stderr=True, highlight=False)
     with Progress(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
@@ -138,4 +144,4 @@ def run_console(machine: "Machine") -> Iterator["RunConsole"]:
 
         for reason in machine.reasons:
             tell(reason)
-        yield RunConsole(tell, on_step)
+        yield RunConsole(tell, on_step, track)

@@ -29,7 +29,8 @@ from headstart.study.design import (
     with_budgets,
 )
 from headstart.text.documents import pieces
-from headstart.text.files import Reading
+from headstart.text.files import Reading, form_of
+from headstart.text.fingerprints import fingerprint
 from headstart.text.labelled import LabelledSet, read_labelled
 from headstart.text.labels import LabelMap, class_counts
 from headstart.text.leaks import find_leaks
@@ -363,7 +364,9 @@ def _leaks(
 
 
 def sha256_of(path: str) -> str:
-    """Of a file's bytes."""
+    """Of a file's bytes; of a dataset's folder, of those of its files."""
+    if form_of(path) == "dataset":
+        return fingerprint(path).sha256
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

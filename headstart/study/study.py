@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from typing import Any
 from headstart.errors import UserError
 from headstart.study.cost import pretraining_operations, trial_operations
 from headstart.study.design import PRETRAINED, Pretraining, StudyConfig, Trial, check, trials_of
+from headstart.study.given_data import given_data
 from headstart.study.material import Material, prepare
 from headstart.study.results import summarise
 from headstart.study.settings import check_same, demo_config, settings_of, with_demo, with_start
 from headstart.study.trial import OnShare, run_pretraining, run_trial, trial_file
 from headstart.study.workers import Outcome, Task, carry_out
+from headstart.text.in_memory import Given
 from headstart.training.lock import RunLock
 from headstart.training.machine import Device, choose
 from headstart.training.pretrain import PretrainObjective
@@ -43,6 +45,10 @@ def study(
     config: StudyConfig | None = None,
     *,
     out: str | Path,
+    corpus: Given | Sequence[Given] | None = None,
+    train: Given | None = None,
+    valid: Given | None = None,
+    test: Given | None = None,
     model: dict[str, Any] | None = None,
     jobs: int | None = None,
     device: Device = "auto",
@@ -50,14 +56,20 @@ def study(
     tell: Callable[[str], None] = lambda line: None,
     on_progress: Callable[[StudyProgress], None] = lambda progress: None,
 ) -> dict[str, Any]:
-    """Prepare, carry out what is missing, summarise; returns what study.json holds."""
-    config, directory = config or demo_config(), Path(out)
-    check(config)
+    """Prepare, carry out what is missing, summarise; returns what study.json holds.
+
+    The data is that of the settings, unless it is given beside them: paths, frames or datasets (text/in_memory.py).
+    """
+    is_demo = config is None and corpus is None and train is None
+    config, directory = config or (demo_config() if is_demo else StudyConfig()), Path(out)
+    data = given_data(config, corpus, train, valid, test)
+    check(data.config)
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs {jobs}", fix="give 1 or more")
     with RunLock(directory):
-        given = with_start(config)
-        material = prepare(with_demo(given, directory), model or {}, directory, device, tell)
+        given = with_start(data.config)
+        files = data.as_files(with_demo(given, directory), directory)
+        material = prepare(files, model or {}, directory, device, tell)
         settings = settings_of(material, given, model or {})
         check_same(directory, settings)
         pretrainings = _pretrainings(material)

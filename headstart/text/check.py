@@ -8,11 +8,13 @@ from typing import Any, Literal
 from headstart.errors import UserError
 from headstart.text.documents import Documents, pieces
 from headstart.text.files import Reading
+from headstart.text.in_memory import sources_by_role
 from headstart.text.labelled import LabelledSet, read_labelled
 from headstart.text.labels import LabelMap, LabelWarning, class_counts, label_warnings
 from headstart.text.leaks import Finding, Leaks, find_leaks
 from headstart.text.pairs import PairedSet, read_pairs
 from headstart.text.rows import BadRows
+from headstart.text.sources import Source
 
 Task = Literal["classification", "multilabel", "regression", "translation"]
 EXAMPLES = 3
@@ -92,7 +94,7 @@ def check_data(
         raise UserError("nothing to check", fix="give --train F, --valid F, --test F or --corpus F…")
     reading = Reading(encoding, errors)
     sets: dict[str, LabelledSet | PairedSet] = {}
-    for name, path in paths.items():
+    for name, path in _by_role(paths).items():
         if task == "translation":
             sets[name] = read_pairs(path, reading=reading, skip_bad_rows=skip_bad_rows)
         else:
@@ -121,6 +123,14 @@ def check_data(
         leaks,
         {name: _examples(name, found, sets) for name, found in leaks.findings.items() if found},
     )
+
+
+def _by_role(paths: Mapping[str, str | Path]) -> dict[str, Source]:
+    """The same paths; a folder of several splits as train gives what its splits are named for."""
+    if "train" not in paths:
+        return dict(paths)
+    found = sources_by_role(paths["train"], paths.get("valid"), paths.get("test"))
+    return {role: source for role, source in found.items() if not isinstance(source, LabelledSet)}
 
 
 def _refuse_bad_labels(sets: Mapping[str, LabelledSet | PairedSet]) -> None:

@@ -9,9 +9,9 @@ A text file (`.txt`, or any ending that is not another form's) holds documents i
   file by itself, from the whole file: the file is read once more beforehand, up to its first such line.
 
 LF, CRLF and a lone CR end a line. (A line that begins with more white space than a piece holds counts as text,
-since nothing longer is kept to see what follows.) A row of `.jsonl`, `.csv`, `.tsv` or `.parquet` is a document of one
-segment, kept to the character (of two, where it has `text_a` and `text_b`); a line of SentencePiece pieces
-(`.spm`) is one too, read as the text that they spell.
+since nothing longer is kept to see what follows.) A row of `.jsonl`, `.csv`, `.tsv` or `.parquet`, of a saved dataset
+or of a table in memory is a document of one segment, kept to the character (of two, where it has `text_a` and
+`text_b`); a line of SentencePiece pieces (`.spm`) is one too, read as the text that they spell.
 """
 
 import io
@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple, get_args
 from headstart.errors import UserError, visible
 from headstart.text.files import GZIP_RATIO, Reading, form_of, text_blocks
 from headstart.text.rows import BadRows, Columns, texts_in
+from headstart.text.sources import Source, Table
 from headstart.text.tables import rows
 
 PIECE_CHARACTERS = 65_536
@@ -43,7 +44,7 @@ class Piece(NamedTuple):
 
 
 def pieces(
-    paths: Sequence[str | Path],
+    paths: Sequence[Source],
     *,
     documents: Documents = "auto",
     text_column: str = "text",
@@ -65,7 +66,7 @@ def pieces(
     reading = Reading(encoding, errors, max_ratio, on_bytes)
     bad = bad_rows or BadRows(skip_bad_rows)
     for path in paths:
-        if form_of(path) == "text":
+        if not isinstance(path, Table) and form_of(path) == "text":
             source = _text_pieces(path, documents, reading)
         else:
             source = _row_pieces(path, text_column, reading, bad)
@@ -74,7 +75,7 @@ def pieces(
         warnings.warn(visible(bad.summary()), stacklevel=2)
 
 
-def _with_text(source: Iterator[Piece], path: str | Path) -> Iterator[Piece]:
+def _with_text(source: Iterator[Piece], path: Source) -> Iterator[Piece]:
     """The same pieces; a file that has none, or only white space, is refused."""
     has_text = False
     for piece in source:
@@ -84,7 +85,7 @@ def _with_text(source: Iterator[Piece], path: str | Path) -> Iterator[Piece]:
         raise UserError("holds no text", where=str(path), fix="give a file with some text in it")
 
 
-def _row_pieces(path: str | Path, text_column: str, reading: Reading, bad: BadRows) -> Iterator[Piece]:
+def _row_pieces(path: Source, text_column: str, reading: Reading, bad: BadRows) -> Iterator[Piece]:
     for row in rows(path, Columns(text_column), reading, bad):
         texts = texts_in(row, bad)
         for index, text in enumerate(texts):

@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
 from headstart.errors import TryAgain, UserError
+from headstart.text.dataset_folders import is_dataset
+from headstart.text.sources import Source, Table
 
 BLOCK_BYTES = 1 << 18
 # No prose compresses 200-fold; a bomb does a thousandfold. Small files may: a table of equal rows, a test.
 GZIP_RATIO = 200.0
 GZIP_FREE_BYTES = 64 << 20
 
-Form = Literal["text", "spm", "jsonl", "csv", "tsv", "parquet"]
+Form = Literal["text", "spm", "jsonl", "csv", "tsv", "parquet", "dataset", "table"]
 FORMS: dict[str, Form] = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv",
@@ -79,11 +81,16 @@ class Reading:
 STRICT_UTF8 = Reading()
 
 
-def form_of(path: str | Path) -> Form:
+def form_of(path: Source) -> Form:
     """The form of a file by its name, `.gz` aside; what has no other known ending is plain text.
 
-    `-` is standard input and plain text; `-.jsonl`, `-.csv` and `-.tsv` are standard input in those forms.
+    `-` is standard input and plain text; `-.jsonl`, `-.csv` and `-.tsv` are standard input in those forms. A folder,
+    or a split of one, is a dataset; what is no file at all is a table.
     """
+    if isinstance(path, Table):
+        return "table"
+    if not is_stdin(path) and is_dataset(path):
+        return "dataset"
     name = Path(str(path).lower().removesuffix(".gz"))
     ending = name.suffix or Path("x" + name.name).suffix
     if ending in _REFUSED:

@@ -5,13 +5,16 @@ spread evenly and with both ends, and the time of its last change counts too.
 """
 
 import hashlib
+import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from headstart.errors import UserError
+from headstart.text.dataset_folders import dataset_files
 from headstart.text.files import Reading, byte_blocks, form_of, is_stdin
+from headstart.text.sources import Source, Table
 
 WHOLE_BYTES = 256 << 20
 BLOCK_BYTES = 1 << 20
@@ -40,9 +43,13 @@ class Fingerprint:
         return asdict(self)
 
 
-def fingerprint(path: str | Path, *, whole_bytes: int = WHOLE_BYTES) -> Fingerprint:
-    """The fingerprint of a file as it is now; of a pipe, of what came through it."""
+def fingerprint(path: Source, *, whole_bytes: int = WHOLE_BYTES) -> Fingerprint:
+    """The fingerprint of a file as it is now; of a pipe, of what came through it; of a table, of its rows."""
+    if isinstance(path, Table):
+        return _of_table(path)
     name, form = str(path), form_of(path)
+    if form == "dataset":
+        return _of_files(name, [fingerprint(file, whole_bytes=whole_bytes) for file in dataset_files(path)])
     if is_stdin(path) or Path(path).is_fifo():
         digest, size = hashlib.sha256(), 0
         for block in byte_blocks(path, Reading()):
@@ -63,3 +70,29 @@ def fingerprint(path: str | Path, *, whole_bytes: int = WHOLE_BYTES) -> Fingerpr
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", where=name, fix="check the path") from error
     return Fingerprint(name, form, size, about.st_mtime_ns, digest.hexdigest(), is_whole)
+
+
+def _of_files(name: str, files: list[Fingerprint]) -> Fingerprint:
+    """The fingerprint of a folder's files, in their order, whatever they are called."""
+    digest = hashlib.sha256(json.dumps([file.identity() for file in files]).encode()).hexdigest()
+    size, mtime_ns = sum(file.size_bytes for file in files), max(file.mtime_ns for file in files)
+    return Fingerprint(name, "dataset", size, mtime_ns, digest, all(file.is_whole for file in files))
+
+
+def _of_table(table: Table) -> Fingerprint:
+    digest, size = hashlib.sha256(json.dumps(table.columns).encode()), 0
+    for values in table.read(table.columns):
+        row = json.dumps(values, default=str).encode() + b"\n"
+        digest.update(row)
+        size += len(row)
+    return Fingerprint(table.name, "table", size, 0, digest.hexdigest(), True)
+
+
+def is_as_it_was(known: Fingerprint) -> bool:
+    """Whether size and time of a file, or of a folder's files, still are what they were; pipes and tables stay."""
+    if known.form == "table" or not os.path.exists(known.name) or Path(known.name).is_fifo():
+        return True
+    files = dataset_files(known.name) if known.form == "dataset" else [Path(known.name)]
+    about = [file.stat() for file in files]
+    size, mtime_ns = sum(one.st_size for one in about), max(one.st_mtime_ns for one in about)
+    return (size, mtime_ns) == (known.size_bytes, known.mtime_ns)

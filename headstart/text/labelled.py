@@ -16,6 +16,7 @@ from typing import Literal
 from headstart.errors import UserError
 from headstart.text.files import STRICT_UTF8, Reading
 from headstart.text.rows import BadRows, Columns, Row, shown, texts_in
+from headstart.text.sources import Source
 from headstart.text.tables import rows
 
 Task = Literal["classification", "multilabel", "regression"]
@@ -78,7 +79,7 @@ def content_fingerprint(records: Iterable[tuple[object, ...]]) -> str:
 
 
 def read_labelled(
-    path: str | Path,
+    path: Source,
     *,
     task: Task = "classification",
     text_column: str = "text",
@@ -86,8 +87,8 @@ def read_labelled(
     reading: Reading = STRICT_UTF8,
     skip_bad_rows: bool = False,
 ) -> LabelledSet:
-    """The labelled rows of a file (`-` is JSON lines from standard input)."""
-    path = "-.jsonl" if str(path) in ("-", "/dev/stdin") else path
+    """The labelled rows of a file (`-` is JSON lines from standard input), a dataset's folder, or a table in memory."""
+    path = "-.jsonl" if isinstance(path, str | Path) and str(path) in ("-", "/dev/stdin") else path
     bad, label_in = BadRows(skip_bad_rows), _LABEL_IN[task]
     texts: list[list[str]] = []
     labels, places = list[Label](), list[str]()
@@ -108,7 +109,7 @@ def read_labelled(
     return LabelledSet(str(path), task, [row[0] for row in texts], labels, places, seconds, bad)
 
 
-def refuse_empty(row_count: int, path: str | Path, bad: BadRows) -> None:
+def refuse_empty(row_count: int, path: Source, bad: BadRows) -> None:
     """Refuse a file of which no row can be used."""
     if not row_count:
         raise UserError(

@@ -7,12 +7,16 @@ the other half. Files of one weight are one source; a block never reaches from o
 import math
 import os
 from collections.abc import Sequence
+from typing import TypeVar
 
 from headstart.errors import UserError
 from headstart.text.files import is_stdin
 from headstart.text.order import for_rank, mixed_at, mixed_count
 from headstart.text.packing import PackedBatch, PackedBlocks, stacked
 from headstart.text.sentence_pairs import SentencePair, SentencePairs
+from headstart.text.sources import Source
+
+AnySource = TypeVar("AnySource", bound=Source)
 
 
 def weighted_path(given: str) -> tuple[str, float]:
@@ -31,11 +35,11 @@ def weighted_path(given: str) -> tuple[str, float]:
     return path, weight
 
 
-def by_weight(paths: Sequence[str], weights: Sequence[float]) -> dict[float, list[str]]:
+def by_weight(sources: Sequence[AnySource], weights: Sequence[float]) -> dict[float, list[AnySource]]:
     """The files of each weight, in their order; no weights are all 1."""
-    found: dict[float, list[str]] = {}
-    for path, weight in zip(paths, weights or [1.0] * len(paths), strict=True):
-        found.setdefault(weight, []).append(path)
+    found: dict[float, list[AnySource]] = {}
+    for source, weight in zip(sources, weights or [1.0] * len(sources), strict=True):
+        found.setdefault(weight, []).append(source)
     return found
 
 

@@ -13,6 +13,7 @@ from headstart.errors import UserError
 from headstart.text.files import STRICT_UTF8, Reading, form_of
 from headstart.text.labelled import content_fingerprint, refuse_empty
 from headstart.text.rows import BadRows, Columns, Row, shown, texts_in
+from headstart.text.sources import Source
 from headstart.text.tables import rows, tsv_cells
 
 
@@ -51,13 +52,13 @@ class PairedSet:
         )
 
 
-def read_pairs(path: str | Path, *, reading: Reading = STRICT_UTF8, skip_bad_rows: bool = False) -> PairedSet:
+def read_pairs(path: Source, *, reading: Reading = STRICT_UTF8, skip_bad_rows: bool = False) -> PairedSet:
     """The pairs of a file; `-` is a `.tsv` from standard input."""
-    path = "-.tsv" if str(path) in ("-", "/dev/stdin") else path
+    path = "-.tsv" if isinstance(path, str | Path) and str(path) in ("-", "/dev/stdin") else path
     bad = BadRows(skip_bad_rows)
     pairs, places = list[list[str]](), list[str]()
     is_plain_tsv = form_of(path) == "tsv"
-    found = _tsv_pairs(path, reading, bad) if is_plain_tsv else rows(path, _PairColumns(), reading, bad)
+    found = _tsv_pairs(str(path), reading, bad) if is_plain_tsv else rows(path, _PairColumns(), reading, bad)
     for row in found:
         texts = texts_in(row, bad)
         if texts:

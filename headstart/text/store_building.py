@@ -7,7 +7,6 @@ renamed when complete: whatever interrupts the building, a store that is there i
 import hashlib
 import itertools
 import json
-import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,10 +20,11 @@ import numpy as np
 from headstart.errors import IntegrityError, UserError
 from headstart.text.aside import remove_stale, written_aside
 from headstart.text.documents import Documents, Piece, pieces
-from headstart.text.fingerprints import Fingerprint, fingerprint
+from headstart.text.fingerprints import Fingerprint, fingerprint, is_as_it_was
 from headstart.text.holdout import Part, document_part
 from headstart.text.rows import BadRows
 from headstart.text.sentences import sentence_pieces
+from headstart.text.sources import Source
 from headstart.text.store import FORMAT, Header, TokenStore
 from headstart.text.tokenizer import BATCH_CHARACTERS, BATCH_TEXTS, Tokenizer
 
@@ -34,7 +34,7 @@ Segments = Literal["lines", "sentences"]
 
 
 def build_store(
-    paths: Sequence[str | Path],
+    paths: Sequence[Source],
     tokenizer: Tokenizer,
     directory: str | Path,
     *,
@@ -49,7 +49,7 @@ def build_store(
     on_bytes: Callable[[int], None] | None = None,
     on_note: Callable[[str], None] = lambda note: None,
 ) -> TokenStore:
-    """The store of these files under this tokenizer: the one that is there, else built now.
+    """The store of these files (or tables) under this tokenizer: the one that is there, else built now.
 
     A store that is there but damaged, or that lies under another's name, is built again, with a note.
     `segments="sentences"` takes the sentences of a line for its segments, where next-sentence pairs need them;
@@ -89,10 +89,7 @@ def build_store(
 
 
 def _refuse_changed(known: Fingerprint) -> None:
-    if not os.path.isfile(known.name):  # standard input or a pipe
-        return
-    about = os.stat(known.name)
-    if (about.st_size, about.st_mtime_ns) != (known.size_bytes, known.mtime_ns):
+    if not is_as_it_was(known):
         raise UserError("changed while it was read", where=known.name, fix="run again when nobody writes it")
 
 

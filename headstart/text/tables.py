@@ -1,4 +1,4 @@
-"""Rows of `.jsonl`, `.csv`, `.tsv` and `.parquet` files, and of lines with a parallel `.label` file.
+"""Rows of `.jsonl`, `.csv` and `.tsv` files, of lines with a parallel `.label` file, and of all that has rows.
 
 Each reader is a generator that holds one row.
 
@@ -6,7 +6,7 @@ Each reader is a generator that holds one row.
 * `.csv`: commas, or semicolons where the first line has no comma; quotes as in RFC 4180.
 * `.tsv`: a row a line, tabs between. A cell in quotes is unquoted when the quotes inside it are doubled; any
   other quote is a character like the rest.
-* `.parquet`: through the extra `data`.
+* `.parquet`, and folders of such files or of a saved dataset: in `arrow.py`, through the extra `data`.
 * lines (`.txt`, `.spm`, …): a row a line, its label in the same line of `NAME.label` beside it, where NAME is
   the file's name less one or more endings: `train.review.spm.gz` goes with `train.label`. A line of a `.spm`
   file that begins with `▁` is SentencePiece pieces, read as the text that they spell.
@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import UserError
-from headstart.text.files import Form, Reading, form_of, is_stdin
+from headstart.text.arrow import arrow_rows
+from headstart.text.files import Form, Reading, form_of
 from headstart.text.rows import (
     ROW_CHARACTERS,
     BadRows,
@@ -33,11 +34,12 @@ from headstart.text.rows import (
     refuse_long,
     shown,
 )
+from headstart.text.sources import Source, Table
 
 
-def rows(path: str | Path, columns: Columns, reading: Reading, bad: BadRows) -> Iterator[Row]:
-    """The rows of a file, with the values of the wanted columns."""
-    return _READERS[form_of(path)](path, columns, reading, bad)
+def rows(source: Source, columns: Columns, reading: Reading, bad: BadRows) -> Iterator[Row]:
+    """The rows of a file, a dataset's folder or a table, with the values of the wanted columns."""
+    return _READERS[form_of(source)](source, columns, reading, bad)
 
 
 # ---- JSON lines -----------------------------------------------------------------------------------------
@@ -198,35 +200,6 @@ def _refuse_quotes(where: str, why: str, feed: _Lines, bad: BadRows) -> None:
     feed.take_back()
 
 
-# ---- parquet --------------------------------------------------------------------------------------------
-
-
-def _parquet_rows(path: str | Path, columns: Columns, reading: Reading, bad: BadRows) -> Iterator[Row]:
-    where = str(path)
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise UserError(
-            "parquet needs the package pyarrow", where=where, fix="pip install 'headstart[data]'"
-        ) from None
-    if is_stdin(path) or not Path(path).is_file():
-        raise UserError("parquet is read from a file only", where=where, fix="check the path")
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            names = columns.choose(file.schema_arrow.names, where)
-            number, byte_count = 0, Path(path).stat().st_size
-            for batch in file.iter_batches(batch_size=256, columns=list(names.values())):
-                for record in batch.to_pylist():
-                    number += 1
-                    yield Row(f"{path}:{number}", {role: record[name] for role, name in names.items()}, names)
-                if reading.on_bytes:
-                    reading.on_bytes(byte_count * batch.num_rows // file.metadata.num_rows)
-    except (pyarrow.ArrowException, OSError) as error:
-        what = f"not a readable parquet file ({str(error).splitlines()[0]})"
-        raise UserError(what, where=where, fix="write it again with pandas or pyarrow") from error
-
-
 # ---- lines with a parallel label file -------------------------------------------------------------------
 
 
@@ -281,11 +254,22 @@ def _refuse_unequal(path: str | Path, label_path: Path, reading: Reading) -> Non
         )
 
 
-_READERS: dict[Form, Callable[[str | Path, Columns, Reading, BadRows], Iterator[Row]]] = {
+# ---- tables in memory -----------------------------------------------------------------------------------
+
+
+def _memory_rows(table: Table, columns: Columns, reading: Reading, bad: BadRows) -> Iterator[Row]:
+    names = columns.choose(table.columns, str(table))
+    for number, values in enumerate(table.read(list(names.values())), 1):
+        yield Row(f"{table}:{number}", dict(zip(names, values, strict=True)), names)
+
+
+_READERS: dict[Form, Callable[[Any, Columns, Reading, BadRows], Iterator[Row]]] = {
     "jsonl": _jsonl_rows,
     "csv": _csv_rows,
     "tsv": _tsv_rows,
-    "parquet": _parquet_rows,
+    "parquet": arrow_rows,
+    "dataset": arrow_rows,
+    "table": _memory_rows,
     "text": _line_rows,
     "spm": _line_rows,
 }

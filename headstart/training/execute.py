@@ -1,5 +1,6 @@
 """Carry a run out in its directory: from configuration, model and data to weights and a result."""
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -27,7 +28,9 @@ from headstart.training.evaluate import Scores, evaluate
 from headstart.training.loop import Progress, Training, train
 from headstart.training.machine import Machine
 from headstart.training.memory import memory_full_is_try_again
+from headstart.training.metrics import MetricsFile
 from headstart.training.run_directory import RunConfig, RunDirectory
+from headstart.training.tracking import EventFile, Tracker
 from headstart.training.vocabularies import Vocabularies
 
 
@@ -37,6 +40,8 @@ class Console:
 
     tell: Callable[[str], None] = lambda line: None
     on_step: Callable[[Progress], None] = lambda progress: None
+    track: Tracker | None = None
+    """Where the metrics go besides metrics.jsonl."""
 
 
 def execute(
@@ -62,12 +67,14 @@ def execute(
     if result is not None and result["steps"] >= config.loop.steps:
         if _has_weights(run, result):
             console.tell(f"{run.path}: finished at step {result['step']:,}; nothing to do")
+            _track_finished(run, console)
             return result
         console.tell(f"{run.weights_file}: not what was written; made again from the last checkpoint")
     _check_disk(run, model, config)
     with disk_full_is_try_again(run.path, len(str(tokenizer.spec))):
         tokenizer.save(run.path)
     machine.prepare()
+    events = EventFile(run.path, console.tell) if console.track else None
     training = Training(
         directory=run.path,
         model=model,
@@ -83,6 +90,7 @@ def execute(
         },
         tell=console.tell,
         on_step=console.on_step,
+        events=events,
     )
     if config.minutes and not run.config_file.exists():
         steps = steps_in_minutes(training, config.minutes)
@@ -90,7 +98,7 @@ def execute(
         training.loop = config.loop
     run.write_config(config)
     run.result_file.unlink(missing_ok=True)
-    with memory_full_is_try_again(config):
+    with memory_full_is_try_again(config), contextlib.closing(events) if events else contextlib.nullcontext():
         state, scores = train(training)
     # The weights are the best ones now, or they were evaluated by a process that ended before this one.
     if valid is not None and (scores is None or config.loop.patience):
@@ -111,6 +119,13 @@ def execute(
     }
     fault("before:result")
     return run.write_result(result)
+
+
+def _track_finished(run: RunDirectory, console: Console) -> None:
+    """The metrics of a run that was finished without the tracker."""
+    if console.track:
+        with contextlib.closing(EventFile(run.path, console.tell)) as events:
+            events.begin(MetricsFile(run.path / "metrics.jsonl", console.tell).read)
 
 
 def _write_weights(run: RunDirectory, weights: Mapping[str, Tensor]) -> None:

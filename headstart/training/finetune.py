@@ -1,6 +1,7 @@
 """Fine-tuning: a base, from a start or from scratch, under a head for labelled texts."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,10 +13,13 @@ from headstart.model.model import Model, transfer
 from headstart.model.presets import HeadConfig, ModelConfig, Pooling, preset
 from headstart.objectives.classification import Classification, framed_texts, predict
 from headstart.objectives.masked import Corruption
+from headstart.text.dataset_folders import Role
 from headstart.text.files import Reading
-from headstart.text.frames import Frame, causal_frame, masked_frame
+from headstart.text.frames import Frame, frame_of
+from headstart.text.in_memory import Given, sources_by_role
 from headstart.text.labelled import LabelledSet, Task, read_labelled
 from headstart.text.labels import LabelMap, label_warnings
+from headstart.text.sources import Source
 from headstart.text.splits import label_subset, split_by_hash
 from headstart.text.tokenizer import Tokenizer
 from headstart.training.batches import to_device
@@ -42,12 +46,13 @@ SCRATCH_RATE, START_RATE = 1e-3, 3e-4
 
 
 def finetune(
-    train: str | Path,
+    train: Given | LabelledSet,
     *,
     out: str | Path,
     task: Task = "classification",
-    valid: str | Path | None = None,
-    test: str | Path | None = None,
+    valid: Given | LabelledSet | None = None,
+    valid_share: float = VALID_SHARE,
+    test: Given | LabelledSet | None = None,
     labels: int | None = None,
     labels_seed: int | None = None,
     start: str | Path | None = None,
@@ -75,6 +80,10 @@ def finetune(
 ) -> dict[str, Any]:
     """Train a head, and the base under it, on labelled texts; calling it again goes on. Returns the result.
 
+    The rows are those of a file, or are in memory already: a frame, a dataset, a set that was read before; splits in
+    one folder or DatasetDict as `train` are taken by their names (text/in_memory.py). Without `valid` a share of
+    train is held out to measure by; with a share of 0 nothing is.
+
     The loop's seed is that of the order and of dropout; the first weights and the choice of labels have it too,
     unless they are given seeds of their own.
     """
@@ -92,12 +101,14 @@ def finetune(
     run = RunDirectory(out)
     with RunLock(run.path):
         begun = load(start) if start is not None else None
+        given = sources_by_role(train, valid, test)
+        names = {role: _name(source) for role, source in given.items()}
         data = DataConfig(
-            train=str(train), valid=str(valid or ""), test=str(test or ""), labels=labels or 0,
+            train=names["train"], valid=names.get("valid", ""), test=names.get("test", ""), labels=labels or 0,
             labels_seed=loop.seed if labels_seed is None else labels_seed, text_column=text_column,
             label_column=label_column, encoding=encoding, errors=errors, skip_bad_rows=skip_bad_rows,
         )  # fmt: skip
-        sets = _read_sets(data, task, test, loop.seed, console)
+        sets = _read_sets(given, data, task, valid_share, loop.seed, console)
         label_map = None if task == "regression" else LabelMap.of(sets["train"])
         if label_map is not None:
             for labelled in sets.values():  # what could never be predicted is known before training
@@ -109,14 +120,16 @@ def finetune(
             console.tell,
         )  # fmt: skip
         config = dataclasses.replace(shape, vocab=words.size, tokenizer=words.fingerprint)
-        frame = (causal_frame if frame_name == "causal" else masked_frame)(words)
+        frame = frame_of(words, frame_name)
         length = min(length or config.context, config.context)
         head = HeadConfig(kind=task, classes=len(label_map) if label_map else 1, pooling=pooling)
         goals = {
             name: make_objective(labelled, label_map, words, frame, length, head, batch)
             for name, labelled in sets.items()
         }
-        if loop.choose_by not in ("loss", "accuracy"):  # which come with the loss
+        if "valid" not in goals and (loop.patience or loop.evaluate_every):
+            raise UserError("nothing to measure by", fix="give valid rows, or a share of train to hold out")
+        if "valid" in goals and loop.choose_by not in ("loss", "accuracy"):  # which come with the loss
             goals["valid"] = Scored(goals["valid"])
         if goals["train"].truncated_share:
             console.tell(
@@ -135,7 +148,7 @@ def finetune(
             freeze=freeze,
             labels=list(label_map.labels) if label_map else [],
             data=dataclasses.replace(
-                data, fingerprint="+".join(sets[n].fingerprint[:16] for n in ("train", "valid"))
+                data, fingerprint="+".join(sets[n].fingerprint[:16] for n in ("train", "valid") if n in sets)
             ),
             model=config,
             head=head,
@@ -151,12 +164,13 @@ def finetune(
             model.base.requires_grad_(False)
 
         def finish(model: Model, scores: Scores | None) -> dict[str, Any]:
-            return {
+            found: dict[str, Any] = {
                 name: score(model, goals[name], machine, task) for name in ("valid", "test") if name in goals
             }
+            return {**found, "counts": {name: {"rows": len(labelled)} for name, labelled in sets.items()}}
 
         return execute(
-            run, settings, words, model, goals["train"], goals["valid"], machine, console,
+            run, settings, words, model, goals["train"], goals.get("valid"), machine, console,
             override=override_resume, finish=finish,
         )  # fmt: skip
 
@@ -213,28 +227,40 @@ def score(model: Model, objective: Classification, machine: Machine, task: Task)
     return dict(SCORES[task](outputs_of(model, objective, machine), objective.targets))
 
 
-def _read_sets(
-    data: DataConfig, task: Task, test: str | Path | None, seed: int, console: Console
-) -> dict[str, LabelledSet]:
-    """Train, valid and perhaps test; without --valid a tenth of train is split off by the hash of the text."""
+def _name(given: Source | LabelledSet) -> str:
+    return given.path if isinstance(given, LabelledSet) else str(given)
 
-    def read(path: str | Path) -> LabelledSet:
+
+def _read_sets(
+    given: Mapping[Role, Source | LabelledSet],
+    data: DataConfig,
+    task: Task,
+    valid_share: float,
+    seed: int,
+    console: Console,
+) -> dict[str, LabelledSet]:
+    """Train, valid and perhaps test; without --valid a part of train is split off by the hash of the text."""
+
+    def read(source: Source | LabelledSet) -> LabelledSet:
+        if isinstance(source, LabelledSet):
+            return source
         return read_labelled(
-            path, task=task, text_column=data.text_column, label_column=data.label_column,
+            source, task=task, text_column=data.text_column, label_column=data.label_column,
             reading=Reading(data.encoding, data.errors), skip_bad_rows=data.skip_bad_rows,
         )  # fmt: skip
 
-    whole = read(data.train)
-    if data.valid:
-        sets = {"train": whole, "valid": read(data.valid)}
-    else:
-        split = split_by_hash(whole.whole_texts, whole.labels, VALID_SHARE, seed)
+    whole = read(given["train"])
+    sets = {"train": whole}
+    if "valid" in given:
+        sets["valid"] = read(given["valid"])
+    elif valid_share:
+        split = split_by_hash(whole.whole_texts, whole.labels, valid_share, seed)
         sets = {"train": whole.subset(split.kept), "valid": whole.subset(split.held_out)}
     if data.labels:
         chosen = label_subset(sets["train"].labels, sets["train"].whole_texts, data.labels, data.labels_seed)
         sets["train"] = sets["train"].subset(chosen)
-    if test is not None:
-        sets["test"] = read(test)
+    if "test" in given:
+        sets["test"] = read(given["test"])
     for name, labelled in sets.items():
         refuse_other_pairs(labelled, sets["train"].texts_b is not None, "the training rows are")
         if labelled.skipped.counts:

@@ -14,9 +14,10 @@ from torch import Tensor
 from headstart.decoding.beam import Beam, beam_search
 from headstart.decoding.limits import Limits, check_limits
 from headstart.decoding.readers import CachedReader
-from headstart.decoding.search import Sampling, decode
+from headstart.decoding.search import Sampling, Step, decode
 from headstart.errors import UserError
 from headstart.model.model import Model
+from headstart.text.token_texts import HALF_A_CHARACTER
 from headstart.text.tokenizer import Tokenizer
 from headstart.training.loading import LoadedRun
 from headstart.training.machine import Machine
@@ -24,7 +25,6 @@ from headstart.training.using import require
 
 DEFAULT_SAMPLING = Sampling(temperature=0.8, top_p=0.95)
 MOST_TOKENS, MOST_TEXTS = 100_000, 100
-HALF_A_CHARACTER = "\ufffd"  # what bytes that are no whole character are decoded to
 _CONTEXT_TOKENS = 8  # to decode a token by, since some lose their space at the start of a text
 
 Stop = Literal["end", "max-tokens", "context"]
@@ -179,11 +179,7 @@ def _written(
     words, end = run.tokenizer, run.tokenizer.id_of("end")
     characters = [WholeCharacters(words, prompt.ids) for _ in range(count)]
     token_counts, going_on = [0] * count, set(range(count))
-    steps = decode(
-        _OnMachine(run.model, machine), [prompt.ids] * count, max_tokens=prompt.max_tokens, stop=[end],
-        never=sorted(words.special_ids - {end}), sampling=sampling, min_tokens=min_tokens, no_repeat=no_repeat,
-    )  # fmt: skip
-    for step in steps:
+    for step in decoded(run, prompt, machine, count, sampling, min_tokens, no_repeat):
         for row, token in zip(step.rows, step.tokens, strict=True):
             if token == end:
                 going_on.remove(row)
@@ -193,6 +189,23 @@ def _written(
                 yield Written(row, characters[row].add(token), token_counts[row], None)
     for row in sorted(going_on):
         yield Written(row, "", token_counts[row], "context" if prompt.is_short_of_room else "max-tokens")
+
+
+def decoded(
+    run: LoadedRun,
+    prompt: Prompt,
+    machine: Machine,
+    count: int,
+    sampling: Sampling,
+    min_tokens: int,
+    no_repeat: int,
+) -> Iterator[Step]:
+    """The steps of so many continuations of a prompt, until all have ended or there are enough tokens."""
+    words, end = run.tokenizer, run.tokenizer.id_of("end")
+    return decode(
+        _OnMachine(run.model, machine), [prompt.ids] * count, max_tokens=prompt.max_tokens, stop=[end],
+        never=sorted(words.special_ids - {end}), sampling=sampling, min_tokens=min_tokens, no_repeat=no_repeat,
+    )  # fmt: skip
 
 
 class WholeCharacters:

@@ -36,6 +36,7 @@ from headstart.training.optimizer import (
 )
 from headstart.training.schedules import SCHEDULES, ScheduleName
 from headstart.training.signals import Stopped, StopRequests
+from headstart.training.tracking import EventFile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +143,7 @@ class Training:
     facts: dict[str, Any] = field(default_factory=dict)
     tell: Callable[[str], None] = print
     on_step: Callable[[Progress], None] = lambda progress: None
+    events: EventFile | None = None
 
 
 def train(training: Training) -> tuple[LoopState, Scores | None]:
@@ -152,6 +154,9 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
     average = Average(model, loop.average, loop.average_decay)
     metrics = MetricsFile(training.directory / "metrics.jsonl", training.tell)
     state = _resume(training, optimizers, average, metrics)
+    if training.events is not None:
+        training.events.begin(metrics.read)
+        metrics.on_record = training.events.add
     last_save, is_saved, scores = time.monotonic(), state.step > 0, None
 
     def save() -> None:

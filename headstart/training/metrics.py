@@ -14,6 +14,8 @@ class MetricsFile:
 
     def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
         self.path, self._warn, self._failed = path, warn, False
+        self.on_record: Callable[[dict[str, Any]], None] = lambda record: None
+        """Hears every record that is written."""
 
     def cut_back(self, size: int) -> None:
         """Forget what was written after the checkpoint."""
@@ -31,6 +33,7 @@ class MetricsFile:
         before = self.size()
         try:
             self._append(json.dumps(finite) + "\n")
+            self.on_record(finite)
         except OSError as error:
             self._failed = True
             with contextlib.suppress(OSError):  # half a line is none

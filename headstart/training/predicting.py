@@ -16,7 +16,7 @@ from headstart.model.heads import pool
 from headstart.model.presets import HeadConfig
 from headstart.objectives.classification import Classification
 from headstart.text.files import STRICT_UTF8, Reading, form_of
-from headstart.text.frames import Framed, causal_frame, masked_frame
+from headstart.text.frames import Framed, frame_of
 from headstart.text.rows import BadRows, Columns, Row, lines, refuse_long, texts_in
 from headstart.text.tables import rows, spelled
 from headstart.training.batches import to_device
@@ -51,15 +51,21 @@ class Embedding(NamedTuple):
 
 def predict(run: LoadedRun, texts: Iterable[Text], machine: Machine) -> Iterator[Prediction]:
     """The prediction for each text (or pair of texts), in their order."""
+    for outputs, is_cut in outputs_for(run, texts, machine):
+        yield Prediction(answer(run, outputs), is_cut)
+
+
+def outputs_for(run: LoadedRun, texts: Iterable[Text], machine: Machine) -> Iterator[tuple[np.ndarray, bool]]:
+    """For each text the probabilities of the run's labels (or a value), and whether the text was cut."""
     require(run.config.objective, "predict", str(run.path))
-    for window in windows(_of_one_kind(run, texts)):
-        examples = _framed(run, window)
-        objective = _batched(run, examples, run.config.head)
+    for window in windows(of_one_kind(run, texts)):
+        examples = framed(run, window)
+        objective = batched(run, examples, run.config.head)
         for outputs, example in zip(outputs_of(run.model, objective, machine), examples, strict=True):
-            yield Prediction(answer(run, outputs), example.is_truncated)
+            yield outputs, example.is_truncated
 
 
-def _of_one_kind(run: LoadedRun, texts: Iterable[Text]) -> Iterator[Text]:
+def of_one_kind(run: LoadedRun, texts: Iterable[Text]) -> Iterator[Text]:
     """The texts; a pair for a run that has learned from single ones, or the reverse, is refused."""
     for number, text in enumerate(texts, 1):
         if isinstance(text, tuple) != run.config.pairs:
@@ -91,9 +97,9 @@ def embed(run: LoadedRun, texts: Iterable[Text], machine: Machine, pool_by: Pool
     require(run.config.objective, "embed", str(run.path))
     model = run.model.to(machine.device).eval()
     for window in windows(texts):
-        examples = _framed(run, window)
+        examples = framed(run, window)
         found: list[np.ndarray] = [np.zeros(0)] * len(examples)
-        for batch in _batched(run, examples, HeadConfig()).evaluation():
+        for batch in batched(run, examples, HeadConfig()).evaluation():
             tensors = to_device(batch, machine.device)
             segments = tensors["segments"] if run.config.model.segments else None
             with machine.autocast():
@@ -114,9 +120,9 @@ def plain(numbers: np.ndarray) -> list[float]:
 # ---- batches ------------------------------------------------------------------------------------------------
 
 
-def _framed(run: LoadedRun, texts: Sequence[Text]) -> list[Framed]:
+def framed(run: LoadedRun, texts: Sequence[Text]) -> list[Framed]:
     """The texts as the model reads them."""
-    frame = (causal_frame if run.config.frame == "causal" else masked_frame)(run.tokenizer)
+    frame = frame_of(run.tokenizer, run.config.frame)
     firsts = run.tokenizer.encode_many([text if isinstance(text, str) else text[0] for text in texts])
     seconds = run.tokenizer.encode_many(["" if isinstance(text, str) else text[1] for text in texts])
     return [
@@ -125,7 +131,7 @@ def _framed(run: LoadedRun, texts: Sequence[Text]) -> list[Framed]:
     ]
 
 
-def _batched(run: LoadedRun, examples: Sequence[Framed], head: HeadConfig) -> Classification:
+def batched(run: LoadedRun, examples: Sequence[Framed], head: HeadConfig) -> Classification:
     """The examples in batches of like length; there is nothing to aim at."""
     padding = run.tokenizer.roles["pad"] or 0  # never looked at, so any token does where there is none
     batch = max(1, BATCH_TOKENS // run.config.length)

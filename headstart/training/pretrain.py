@@ -15,11 +15,14 @@ from headstart.objectives.masked import Corruption, Corruptor, Masked
 from headstart.objectives.next_sentence import MaskedNextSentence
 from headstart.objectives.objective import Objective
 from headstart.text.documents import Documents, pieces
-from headstart.text.frames import causal_frame, masked_frame
+from headstart.text.frames import FrameName, causal_frame, masked_frame
 from headstart.text.holdout import Part
+from headstart.text.in_memory import Given, is_one, split_for
 from headstart.text.mixture import MixedBlocks, MixedPairs, by_weight, weighted_path
 from headstart.text.packing import PackedBlocks
+from headstart.text.rows import Columns
 from headstart.text.sentence_pairs import SentencePairs
+from headstart.text.sources import Source, Table
 from headstart.text.store import TokenStore
 from headstart.text.store_building import build_store
 from headstart.text.tokenizer import Tokenizer
@@ -49,11 +52,11 @@ def default_rate(config: ModelConfig) -> float:
 
 
 def pretrain(
-    corpus: Sequence[str | Path],
+    corpus: Given | Sequence[Given],
     *,
     out: str | Path,
     objective: PretrainObjective = "causal",
-    valid: str | Path | None = None,
+    valid: Given | None = None,
     preset_name: str = "tiny",
     overrides: dict[str, Any] | None = None,
     tokenizer: str | Path | Tokenizer | None = None,
@@ -78,7 +81,9 @@ def pretrain(
 ) -> dict[str, Any]:
     """Train a base on unlabelled text; calling it again goes on, or finds it finished. Returns the result.
 
-    With `shuffled` the tokens come in an order that means nothing: a control, which learns no language.
+    The corpus is one thing to read from or a list of them: paths, frames, datasets (text/in_memory.py); of a folder
+    or DatasetDict with several splits, its train. With `shuffled` the tokens come in an order that means nothing: a
+    control, which learns no language.
     """
     machine, console, budget = machine or choose(), console or Console(), budget or Budget()
     loop, optimizer = loop or LoopConfig(schedule="cosine", warmup=0.05), optimizer or OptimizerConfig()
@@ -89,20 +94,22 @@ def pretrain(
     run = RunDirectory(out)
     with RunLock(run.path):  # before anything is read: a place that cannot be written is known at once
         begun = load(start) if start is not None else None
-        files = [weighted_path(str(path)) for path in corpus]
-        weights = [weight for _, weight in files]
+        texts = Texts.given(corpus, valid, text_column)
         data = DataConfig(
-            corpus=[path for path, _ in files], weights=weights if set(weights) - {1.0} else [],
-            valid=str(valid or ""), documents=documents, text_column=text_column, encoding=encoding, errors=errors,
-            skip_bad_rows=skip_bad_rows,
-            shuffled=shuffled,
+            corpus=[str(source) for source in texts.sources],
+            weights=list(texts.weights) if set(texts.weights) - {1.0} else [],
+            valid=str(texts.valid or ""), documents=documents, text_column=text_column, encoding=encoding,
+            errors=errors, skip_bad_rows=skip_bad_rows, shuffled=shuffled,
         )  # fmt: skip
-        frame: Literal["causal", "masked"] = "causal" if objective == "causal" else "masked"
+        frame: FrameName = "causal" if objective == "causal" else "masked"
+        if frame == "masked" and begun is not None and begun.config.frame == "roberta":
+            frame = "roberta"
         roles = (*FRAME_ROLES[frame], *(() if objective == "causal" else ("mask",)))
         words = tokenizer_for(
-            run, tokenizer, vocab, begun, lambda: (piece.text for piece in _pieces(data)), roles, console.tell
-        )
-        stores = _stores(data, words, objective, console)
+            run, tokenizer, vocab, begun, lambda: (piece.text for piece in _pieces(texts, data)), roles,
+            console.tell,
+        )  # fmt: skip
+        stores = _stores(texts, data, words, objective, console)
         if shuffled:
             stores = [store.shuffled(loop.seed) for store in stores]
         config = _model_config(preset_name, overrides or {}, words, begun, objective)
@@ -114,7 +121,7 @@ def pretrain(
         shape = (words, length, max(1, size), corruption)
         goals = [
             make_objective(
-                objective, stores[:-1], *shape, weights=list(by_weight(data.corpus, data.weights))
+                objective, stores[:-1], *shape, weights=list(by_weight(texts.sources, texts.weights))
             ),
             make_objective(objective, stores[-1:], *shape),
         ]
@@ -143,15 +150,25 @@ def pretrain(
         text_bytes = stores[-1].header.text_bytes
 
         def finish(model: Model, scores: Scores | None) -> dict[str, Any]:
+            counts = {"train": _counts(stores[:-1]), "valid": _counts(stores[-1:])}
             if scores is None or objective != "causal" or not text_bytes:
-                return {}
+                return {"counts": counts}
             nats = scores.values["loss"] * scores.count
-            return {"valid": {**scores.values, "bits_per_byte": nats / math.log(2) / text_bytes}}
+            valid = {**scores.values, "bits_per_byte": nats / math.log(2) / text_bytes}
+            return {"valid": valid, "counts": counts}
 
         return execute(
             run, settings, words, model, goals[0], goals[1], machine, console,
             override=override_resume, finish=finish,
         )  # fmt: skip
+
+
+def _counts(stores: Sequence[TokenStore]) -> dict[str, int]:
+    """How much text there is."""
+    return {
+        "documents": sum(store.document_count for store in stores),
+        "tokens": sum(len(store) for store in stores),
+    }
 
 
 def make_objective(
@@ -189,7 +206,7 @@ def planned_steps(
     console: Console,
 ) -> tuple[int, list[TokenStore]]:
     """The steps that so many epochs are, and the stores to train on and to measure by: known before a run."""
-    stores = _stores(data, tokenizer, objective, console)
+    stores = _stores(Texts.named(data), data, tokenizer, objective, console)
     goal = make_objective(
         objective, stores[:-1], tokenizer, length, max(1, batch_tokens // length), Corruption(),
         weights=list(by_weight(data.corpus, data.weights)),
@@ -204,35 +221,70 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headstart"
 
 
-def _pieces(data: DataConfig) -> Any:
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """What to pretrain on, with its weights, and what to measure by."""
+
+    sources: Sequence[Source]
+    weights: Sequence[float]
+    valid: Source | None
+
+    @classmethod
+    def given(cls, corpus: Given | Sequence[Given], valid: Given | None, text_column: str) -> "Texts":
+        """From what a caller gives: one source or several, `FILE=WEIGHT` or (source, weight) for a weighted one."""
+        pairs = [_weighted(one) for one in ([corpus] if is_one(corpus) else corpus)]
+        sources = [_with_text(split_for(one, "train"), text_column) for one, _ in pairs]
+        measured = None if valid is None else _with_text(split_for(valid, "valid"), text_column)
+        return cls(sources, [weight for _, weight in pairs], measured)
+
+    @classmethod
+    def named(cls, data: DataConfig) -> "Texts":
+        """From the files that a run's settings name."""
+        return cls(data.corpus, data.weights or [1.0] * len(data.corpus), data.valid or None)
+
+
+def _weighted(given: Given) -> tuple[Given, float]:
+    if isinstance(given, tuple):
+        source, weight = given
+        if not (math.isfinite(weight) and weight > 0):
+            raise UserError(f"a weight of {weight}", fix="give a number over 0, or leave the source out")
+        return source, float(weight)
+    return weighted_path(str(given)) if isinstance(given, str | Path) else (given, 1.0)
+
+
+def _with_text(source: Source, text_column: str) -> Source:
+    return source.narrowed(Columns(text_column)) if isinstance(source, Table) else source
+
+
+def _pieces(texts: Texts, data: DataConfig) -> Any:
     return pieces(
-        data.corpus, documents=data.documents, text_column=data.text_column,  # type: ignore[arg-type]
+        texts.sources, documents=data.documents, text_column=data.text_column,  # type: ignore[arg-type]
         encoding=data.encoding, errors=data.errors, skip_bad_rows=data.skip_bad_rows,
     )  # fmt: skip
 
 
 def _stores(
-    data: DataConfig, tokenizer: Tokenizer, objective: PretrainObjective, console: Console
+    texts: Texts, data: DataConfig, tokenizer: Tokenizer, objective: PretrainObjective, console: Console
 ) -> list[TokenStore]:
     """A store for each weight to train on, and at last the one to measure by.
 
     That is --valid, else a tenth of the documents by their hash.
     """
 
-    def built(paths: list[str], part: Part) -> TokenStore:
+    def built(sources: Sequence[Source], part: Part) -> TokenStore:
         return build_store(
-            paths, tokenizer, cache_directory() / "stores",
+            sources, tokenizer, cache_directory() / "stores",
             segments="sentences" if objective == "masked-nsp" else "lines", part=part,
             documents=data.documents, text_column=data.text_column,  # type: ignore[arg-type]
             encoding=data.encoding, errors=data.errors, skip_bad_rows=data.skip_bad_rows, on_note=console.tell,
         )  # fmt: skip
 
-    groups = list(by_weight(data.corpus, data.weights).values())
-    if data.valid:
-        return [*(built(paths, "all") for paths in groups), built([data.valid], "all")]
-    everything = built(data.corpus, "all")
+    groups = list(by_weight(texts.sources, texts.weights).values())
+    if texts.valid:
+        return [*(built(sources, "all") for sources in groups), built([texts.valid], "all")]
+    everything = built(texts.sources, "all")
     if everything.document_count >= 20:
-        return [*(built(paths, "kept") for paths in groups), built(data.corpus, "held out")]
+        return [*(built(sources, "kept") for sources in groups), built(texts.sources, "held out")]
     if len(groups) > 1:
         raise UserError(
             f"{everything.document_count} documents of different weight are too few to hold some out",

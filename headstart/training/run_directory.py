@@ -14,6 +14,7 @@ from headstart.model.presets import HeadConfig, ModelConfig
 from headstart.objectives.masked import Corruption
 from headstart.text.durable import flush, rename
 from headstart.text.files import foreign_form
+from headstart.text.frames import FrameName
 from headstart.text.tokenizer import Tokenizer
 from headstart.training.checkpoint import disk_full_is_try_again
 from headstart.training.loop import LoopConfig
@@ -21,7 +22,7 @@ from headstart.training.optimizer import OptimizerConfig
 from headstart.training.vocabularies import Vocabularies
 
 ObjectiveName = Literal[
-    "causal", "masked", "masked-nsp", "classification", "multilabel", "regression", "translation"
+    "causal", "masked", "masked-nsp", "classification", "multilabel", "regression", "translation", "base"
 ]
 
 
@@ -86,8 +87,8 @@ class RunConfig:
     start: str = "scratch"
     """Where the weights come from: scratch, or the digest of the start's weights."""
 
-    frame: Literal["causal", "masked"]
-    """The special tokens around a text: begin and end, or cls and sep."""
+    frame: FrameName
+    """The special tokens around a text: begin and end, cls and sep (RoBERTa: two between texts), or Marian's."""
 
     length: int
     """Tokens of a block, or of the longest text."""

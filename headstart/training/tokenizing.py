@@ -15,6 +15,8 @@ DEFAULT_VOCAB = 8_000
 FRAME_ROLES: dict[str, tuple[Role, ...]] = {
     "causal": ("begin", "end", "pad"),
     "masked": ("cls", "sep", "pad"),
+    "roberta": ("cls", "sep", "pad"),
+    "marian": ("end", "pad"),
 }
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import torch
@@ -22,9 +22,8 @@ from headstart.errors import UserError
 from headstart.model.blocks import new_record
 from headstart.model.model import Model
 from headstart.text.files import Reading, form_of, is_live, is_stdin
-from headstart.text.frames import Frame, Framed, causal_frame, masked_frame, pad
+from headstart.text.frames import Frame, Framed, FrameName, frame_of, pad, target_frame_of
 from headstart.text.rows import BadRows, lines_as_they_come, refuse_long
-from headstart.text.tokenizer import Tokenizer
 from headstart.training.loading import LoadedRun
 from headstart.training.machine import Machine
 from headstart.training.predicting import texts_in_file
@@ -101,7 +100,7 @@ class Translator:
 
     model: Model
     words: Vocabularies
-    frame: Literal["causal", "masked"]
+    frame: FrameName
     length: int
     machine: Machine
 
@@ -114,7 +113,7 @@ class Translator:
     @property
     def frames(self) -> tuple[Frame, Frame]:
         """Around a source, and around a target."""
-        return frame_of(self.words.source, self.frame), frame_of(self.words.target, self.frame)
+        return frame_of(self.words.source, self.frame), target_frame_of(self.words.target, self.frame)
 
     def translate(self, texts: Iterable[str | None], search: Search) -> Iterator[Translated]:
         """The translations of each text, in their order; at a None all that came before it are given at once."""
@@ -189,11 +188,6 @@ class Translator:
         ids = [*map(int, self.words.target.encode(search.prefix)), *hypothesis.tokens]
         text = " ".join(self.words.target.decode(ids).splitlines())  # a line stays a line
         return Candidate(text, hypothesis.score, ids)
-
-
-def frame_of(tokenizer: Tokenizer, frame: Literal["causal", "masked"]) -> Frame:
-    """What stands around a text on either side: the same that the start had, or begin and end."""
-    return (causal_frame if frame == "causal" else masked_frame)(tokenizer)
 
 
 def translate(

@@ -11,6 +11,7 @@ from headstart.model.presets import ModelConfig
 from headstart.objectives.masked import Corruption
 from headstart.objectives.translation import Translation, framed_side
 from headstart.text.files import Reading
+from headstart.text.frames import FrameName, frame_of, target_frame_of
 from headstart.text.pairs import PairedSet, read_pairs
 from headstart.text.splits import label_subset, split_by_hash
 from headstart.text.tokenizer import Tokenizer
@@ -26,7 +27,7 @@ from headstart.training.memory import first_model
 from headstart.training.optimizer import OptimizerConfig
 from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory, TranslationConfig
 from headstart.training.tokenizing import DEFAULT_VOCAB, FRAME_ROLES, tokenizer_for
-from headstart.training.translating import Search, Translator, frame_of
+from headstart.training.translating import Search, Translator
 from headstart.training.translation_scores import MeasuredTranslation, TranslationScores, score_pairs
 from headstart.training.translation_start import StartInto, audit_by_part, shape_of, start_into_of
 from headstart.training.vocabularies import Vocabularies, read_separate
@@ -97,7 +98,7 @@ def train_translator(
         )  # fmt: skip
         sets = read_sets(data, loop.seed, console)
         shape = shape_of(preset_name, overrides or {}, begun, into)
-        frame: Literal["causal", "masked"] = begun.config.frame if begun else "causal"
+        frame: FrameName = begun.config.frame if begun else "causal"
         words = _vocabularies(
             run, sets["train"], begun, frame, console, vocab=vocab, given=tokenizer, target=target_tokenizer,
             is_separate=vocabularies == "separate" or target_tokenizer is not None,
@@ -105,7 +106,8 @@ def train_translator(
         config = dataclasses.replace(
             shape,
             vocab=words.source.size,
-            target_vocab=0 if words.is_joint else words.target.size,
+            # Two tokenizers of a start may share their ids, and so one embedding.
+            target_vocab=shape.target_vocab if begun else 0 if words.is_joint else words.target.size,
             tokenizer=words.source.fingerprint,
         )
         length = min(length or config.context, config.context)
@@ -160,7 +162,10 @@ def train_translator(
             # Of the weights that it ends with, which need not be those that were evaluated last.
             losses, found = evaluate(model, goals["valid"], machine).values, measure(model)
             test_scores = {"test": measure(model, sets["test"]).values} if "test" in sets else {}
-            return {"valid": {**losses, **found.values}, **test_scores, "signatures": found.signatures}
+            return {
+                "valid": {**losses, **found.values}, **test_scores, "signatures": found.signatures,
+                "counts": {name: {"pairs": len(pairs)} for name, pairs in sets.items()},
+            }  # fmt: skip
 
         by_translations = valid_bleu or loop.choose_by in ("bleu", "chrf")
         return execute(
@@ -179,13 +184,13 @@ def spread(pairs: PairedSet, count: int) -> PairedSet:
 def _objective(
     pairs: PairedSet,
     words: Vocabularies,
-    frame: Literal["causal", "masked"],
+    frame: FrameName,
     length: int,
     batch_tokens: int,
     smoothing: float,
 ) -> Translation:
     sources = framed_side(pairs.sources, words.source, frame_of(words.source, frame), length)
-    targets = framed_side(pairs.targets, words.target, frame_of(words.target, frame), length)
+    targets = framed_side(pairs.targets, words.target, target_frame_of(words.target, frame), length)
     pads = words.source.id_of("pad"), words.target.id_of("pad")
     return Translation(sources, targets, batch_tokens, *pads, smoothing)
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from headstart.errors import UserError
 from headstart.text.files import Reading
-from headstart.text.frames import causal_frame, masked_frame
+from headstart.text.frames import frame_of, masked_frame
+from headstart.text.in_memory import Given, source_of
 from headstart.text.labelled import LabelledSet, read_labelled
 from headstart.text.labels import LabelMap
 from headstart.text.store import TokenStore
@@ -35,6 +36,7 @@ SERVES: dict[str, tuple[str, ...]] = {
     "multilabel": ("predict", "evaluate", "embed", "compare"),
     "regression": ("predict", "evaluate", "embed", "compare"),
     "translation": ("translate", "evaluate"),
+    "base": ("embed",),  # imported without a head: it can be started from, and it predicts nothing
 }
 
 Tell = Callable[[str], None]
@@ -54,11 +56,12 @@ def require(objective: str, verb: str, where: str) -> None:
         return
     *others, last = (name for name, verbs in SERVES.items() if verb in verbs)
     able = f"{', '.join(others)} or {last}" if others else last
+    what = "base without a head" if objective == "base" else f"{objective} run"
+    too = f" ({', '.join(SERVES[objective][1:])} too)" if SERVES[objective][1:] else ""
     raise UserError(
-        f"is a {objective} run: it cannot serve `headstart {verb}`",
+        f"is a {what}: it cannot serve `headstart {verb}`",
         where=where,
-        fix=f"`headstart {SERVES[objective][0]}` serves it "
-        f"({', '.join(SERVES[objective][1:])} too); {verb} needs a {able} run",
+        fix=f"`headstart {SERVES[objective][0]}` serves it{too}; {verb} needs a {able} run",
     )
 
 
@@ -66,13 +69,13 @@ def require(objective: str, verb: str, where: str) -> None:
 
 
 def corpus_store(
-    run: LoadedRun, data: str | Path, reading: DataConfig | None = None, tell: Tell = lambda line: None
+    run: LoadedRun, data: Given, reading: DataConfig | None = None, tell: Tell = lambda line: None
 ) -> TokenStore:
     """The store of a text under the run's tokenizer, from the cache where it is there."""
     how = reading or run.config.data
     segments = "sentences" if run.config.objective == "masked-nsp" else "lines"
     store = build_store(
-        [data], run.tokenizer, cache_directory() / "stores", segments=segments,  # type: ignore[arg-type]
+        [source_of(data)], run.tokenizer, cache_directory() / "stores", segments=segments,  # type: ignore[arg-type]
         documents=how.documents, text_column=how.text_column,  # type: ignore[arg-type]
         encoding=how.encoding, errors=how.errors, skip_bad_rows=how.skip_bad_rows, on_note=tell,
     )  # fmt: skip
@@ -91,12 +94,12 @@ def _tell_unknown(run: LoadedRun, store: TokenStore, tell: Tell) -> None:
 
 
 def labelled_set(
-    run: LoadedRun, data: str | Path, reading: DataConfig | None = None, tell: Tell = lambda line: None
+    run: LoadedRun, data: Given, reading: DataConfig | None = None, tell: Tell = lambda line: None
 ) -> LabelledSet:
     """The rows of a file for a fine-tuned run; a label that the run does not know is refused."""
     how = reading or run.config.data
     labelled = read_labelled(
-        data, task=run.config.objective,  # type: ignore[arg-type]
+        source_of(data), task=run.config.objective,  # type: ignore[arg-type]
         text_column=how.text_column, label_column=how.label_column,
         reading=Reading(how.encoding, how.errors), skip_bad_rows=how.skip_bad_rows,
     )  # fmt: skip
@@ -118,7 +121,7 @@ def labelled_outputs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What the run says about each row (probabilities, or values), and what is true, in the run's own numbers."""
     config, length = run.config, check_length(run, length)
-    frame = (causal_frame if config.frame == "causal" else masked_frame)(run.tokenizer)
+    frame = frame_of(run.tokenizer, config.frame)
     label_map = LabelMap(tuple(config.labels)) if config.labels else None
     objective = labelled_objective(
         labelled, label_map, run.tokenizer, frame, length, config.head, config.batch
@@ -157,7 +160,7 @@ class Evaluation:
 
 def evaluate_run(
     run: LoadedRun,
-    data: str | Path,
+    data: Given,
     machine: Machine,
     *,
     length: int | None = None,

@@ -3,7 +3,14 @@
 import json
 import shutil
 
+import page_driving
 import pytest
+import serving
+import synthetic_study
+import tiny_runs
+import translators
+
+from headstart.report.page import write_report
 
 FLAGS = [
     "--headless",
@@ -15,7 +22,7 @@ FLAGS = [
 
 
 class Browser:
-    """Opens a file at a width and in a colour scheme, and tells what happened meanwhile."""
+    """Opens a file or an address at a width and in a colour scheme, and tells what happened meanwhile."""
 
     def __init__(self, driver):
         self.driver = driver
@@ -25,8 +32,10 @@ class Browser:
         screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]})
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        if isinstance(path, str):
+            self.driver.get("about:blank")  # a new hash alone would not load the page anew
         self.requests(), self.complaints()  # those of the page before are read, and so forgotten
-        self.driver.get(path.as_uri())
+        self.driver.get(path if isinstance(path, str) else path.as_uri())
         return self
 
     def requests(self):
@@ -42,8 +51,47 @@ class Browser:
         """What the console has said since the last call: errors, warnings, everything."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
-    def ask(self, script):
-        return self.driver.execute_script(f"return {script}")
+    def ask(self, script, *arguments):
+        return self.driver.execute_script(f"return {script}", *arguments)
+
+    def wait(self, script, seconds=20):
+        """What a script gives, once that is something."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        return WebDriverWait(self.driver, seconds, 0.01).until(lambda driver: self.ask(script), script)
+
+    def find(self, selector):
+        return self.driver.find_element("css selector", selector)
+
+    def click(self, selector):
+        self.find(selector).click()
+
+    def write(self, selector, text):
+        """Type a text into an emptied field."""
+        field = self.find(selector)
+        field.clear()
+        field.send_keys(text)
+
+    def choose(self, selector, value):
+        """Choose an option of a select."""
+        from selenium.webdriver.support.ui import Select
+
+        Select(self.find(selector)).select_by_value(value)
+
+    def press(self, *keys):
+        """Press keys, wherever the focus is."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        ActionChains(self.driver, duration=0).send_keys(*keys).perform()
+
+    def texts(self, selector):
+        """The text of every element, hidden parts too."""
+        return self.ask("[...document.querySelectorAll(arguments[0])].map(one => one.textContent)", selector)
+
+    def texts_seen(self, selector):
+        """The text of every element that can be seen."""
+        found = "[...document.querySelectorAll(arguments[0])].filter(one => one.getClientRects().length)"
+        return self.ask(f"{found}.map(one => one.innerText)", selector)
 
 
 @pytest.fixture(scope="session")
@@ -63,3 +111,23 @@ def browser():
     driver = selenium.Chrome(options=options, service=selenium.ChromeService(programs[1]))
     yield Browser(driver)
     driver.quit()
+
+
+SERVED = ("classification", "char", "multilabel", "regression", "pairs", "causal", "rotary")
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory):
+    """A server for small runs of every kind, and a study."""
+    study = tmp_path_factory.mktemp("studies") / "books"
+    study.mkdir()
+    write_report(synthetic_study.write(study, synthetic_study.study(budgets=(50,), seeds=2)))
+    with serving.serving(*map(tiny_runs.path_of, SERVED), translators.path_of(), study) as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser, served, tmp_path):
+    """The page of that server; the test is over when it was silent and stayed at home."""
+    with page_driving.checked_page(browser, served.port, tmp_path) as found:
+        yield found

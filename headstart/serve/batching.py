@@ -1,0 +1,78 @@
+"""Requests that arrive together are one batch.
+
+One thread works for each run. It takes all that is waiting, and what arrives meanwhile is the next batch: nobody waits
+for company, so a lone request is as quick as ever, and the more come the larger the batches grow.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Work = Callable[[Sequence[Item]], Iterator[tuple[int, Result]]]
+
+MOST_ITEMS = 256
+
+
+class Batcher(Generic[Item, Result]):
+    """A thread that does the same work for whoever asks."""
+
+    def __init__(self, work: Work[Item, Result], most_items: int = MOST_ITEMS) -> None:
+        """`work` gives each item's place with its result, in any order; `most_items` of 1 is one by one."""
+        self._work, self._most_items = work, most_items
+        self._waiting: deque[tuple[Item, Future[Result]]] = deque()
+        self._has_changed, self._is_closed = threading.Condition(), False
+        self._thread = threading.Thread(target=self._serve, name="batches", daemon=True)
+        self._thread.start()
+
+    def submit(self, item: Item) -> "Future[Result]":
+        """Have it done; a future that is cancelled before its turn is passed over."""
+        future: Future[Result] = Future()
+        with self._has_changed:
+            if self._is_closed:
+                raise RuntimeError("the batcher is closed")
+            self._waiting.append((item, future))
+            self._has_changed.notify()
+        return future
+
+    def close(self) -> None:
+        """End the thread after the batch that it is at; what still waits is cancelled."""
+        with self._has_changed:
+            self._is_closed = True
+            self._has_changed.notify()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        with torch.inference_mode():
+            while batch := self._next():
+                self._do(*map(list, zip(*batch, strict=True)))
+
+    def _next(self) -> list[tuple[Item, "Future[Result]"]]:
+        """What is waiting, as soon as there is anything; nothing at the end."""
+        with self._has_changed:
+            while True:
+                self._has_changed.wait_for(lambda: self._waiting or self._is_closed)
+                if self._is_closed:
+                    while self._waiting:
+                        self._waiting.popleft()[1].cancel()
+                    return []
+                taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most_items))]
+                if wanted := [one for one in taken if one[1].set_running_or_notify_cancel()]:
+                    return wanted
+
+    def _do(self, items: list[Item], futures: "list[Future[Result]]") -> None:
+        try:
+            for place, result in self._work(items):
+                futures[place].set_result(result)
+        except BaseException as error:
+            left = [place for place, future in enumerate(futures) if not future.done()]
+            if len(items) == 1:
+                futures[0].set_exception(error)
+            else:  # one that cannot be done must not take the others with it
+                for place in left:
+                    self._do([items[place]], [futures[place]])

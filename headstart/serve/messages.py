@@ -1,0 +1,230 @@
+"""What may be asked and what is answered: the shapes of the JSON, with bounds, for validation and for OpenAPI."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_CHARACTERS = 20_000
+MOST_TOKENS = 512
+MOST_ALTERNATIVES = 20
+MOST_BEAMS = 10
+ATTENTION_TOKENS = 64
+
+Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+RunName = Annotated[str | None, Field(max_length=255, description="May be left out where one run can do it.")]
+
+
+def _asked(**example: Any) -> ConfigDict:
+    """Strict: a number is no text, no key is unknown, no number is infinite."""
+    return ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra={"examples": [example]}
+    )
+
+
+# ---- requests -----------------------------------------------------------------------------------------------
+
+
+class ClassifyRequest(BaseModel):
+    model_config = _asked(run="tuned", text="Un roman magnifique", influence="leave-one-out")
+
+    run: RunName = None
+    text: Text
+    text_b: Text | None = None
+    influence: Literal["none", "leave-one-out", "gradient"] = "none"
+
+
+class GenerateRequest(BaseModel):
+    model_config = _asked(run="base", prompt="Il était une fois", max_tokens=40, temperature=0.8)
+
+    run: RunName = None
+    prompt: Text = ""
+    max_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 100
+    temperature: Annotated[float, Field(ge=0, le=100)] = 0.8
+    top_k: Annotated[int, Field(ge=0, le=1_000_000, description="0: any token can come.")] = 0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    alternatives: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 5
+    stream: bool = True
+
+
+class ScoreRequest(BaseModel):
+    model_config = _asked(run="base", text="Il était une fois")
+
+    run: RunName = None
+    text: Text
+
+
+class TranslateRequest(BaseModel):
+    model_config = _asked(run="english-french", text="A beautiful novel.", beam=5)
+
+    run: RunName = None
+    text: Text
+    beam: Annotated[int, Field(ge=1, le=MOST_BEAMS)] = 5
+    length_penalty: Annotated[float, Field(ge=-10, le=10)] = 1.0
+
+
+class AttentionRequest(BaseModel):
+    model_config = _asked(run="tuned", text="Un roman magnifique")
+
+    run: RunName = None
+    text: Text
+    text_b: Text | None = None
+    target: Annotated[Text | None, Field(description="Of a translation run; by default its own.")] = None
+
+
+# ---- answers ------------------------------------------------------------------------------------------------
+
+
+class Trouble(BaseModel):
+    what: str
+    fix: str
+
+
+class ErrorAnswer(BaseModel):
+    """Every refusal looks like this."""
+
+    error: Trouble
+
+
+class Health(BaseModel):
+    status: Literal["ok"] = "ok"
+
+
+class RunAbout(BaseModel):
+    name: str
+    objective: str
+    can: list[str]
+    labels: list[str]
+    pairs: bool
+    length: int
+    parameters: int
+    start: str
+    loaded: bool
+
+
+class StudyAbout(BaseModel):
+    name: str
+
+
+class LimitsAbout(BaseModel):
+    text_characters: int = MOST_CHARACTERS
+    max_tokens: int = MOST_TOKENS
+    attention_tokens: int = ATTENTION_TOKENS
+
+
+class RunsAnswer(BaseModel):
+    version: str
+    runs: list[RunAbout]
+    studies: list[StudyAbout]
+    limits: LimitsAbout
+
+
+class ShownToken(BaseModel):
+    text: str
+    is_special: bool
+
+
+class InfluentialToken(ShownToken):
+    influence: float
+
+
+class InfluenceAnswer(BaseModel):
+    method: Literal["leave-one-out", "gradient"]
+    of: str | None
+    tokens: list[InfluentialToken]
+
+
+class ClassifyAnswer(BaseModel):
+    """`label` of a classification run, `labels` of one with several labels, `value` of a regression run."""
+
+    run: str
+    label: str | None = None
+    labels: list[str] | None = None
+    probabilities: dict[str, float] | None = None
+    value: float | None = None
+    is_cut: bool
+    influence: InfluenceAnswer | None
+
+
+class Alternative(BaseModel):
+    text: str
+    probability: float
+
+
+class TokenLine(Alternative):
+    """A line of a stream; the probability is that of the token under the model at temperature 1."""
+
+    token: int
+    alternatives: list[Alternative]
+
+
+class LastLine(BaseModel):
+    """The last line of a stream."""
+
+    stop: Literal["end", "max-tokens", "context", "time"]
+    token_count: int
+    notes: list[str]
+
+
+class GenerateAnswer(LastLine):
+    """All of it at once, where `stream` is false."""
+
+    run: str
+    text: str
+    tokens: list[TokenLine]
+
+
+class ScoredToken(BaseModel):
+    text: str
+    probability: float
+    rank: int
+
+
+class ScoreAnswer(BaseModel):
+    run: str
+    tokens: list[ScoredToken]
+    loss: float
+    perplexity: float
+
+
+class AlignedTokens(BaseModel):
+    source: int
+    target: int
+    weight: float
+
+
+class TargetToken(BaseModel):
+    text: str
+
+
+class TranslateAnswer(BaseModel):
+    run: str
+    text: str
+    score: float
+    source: list[ShownToken]
+    target: list[TargetToken]
+    weights: list[list[float]]
+    alignment: list[AlignedTokens]
+    is_cut: bool
+    notes: list[str]
+
+
+class MapAnswer(BaseModel):
+    kind: Literal["self", "encoder", "decoder", "cross"]
+    rows: list[ShownToken]
+    columns: list[ShownToken]
+    weights: list[list[list[list[float]]]]
+    mask: list[list[bool]]
+
+
+class PositionsAnswer(BaseModel):
+    kind: str
+    values: list[list[float]] | None
+    columns: list[int]
+
+
+class AttentionAnswer(BaseModel):
+    run: str
+    maps: list[MapAnswer]
+    positions: PositionsAnswer
+    is_cut: bool

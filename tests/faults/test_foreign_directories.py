@@ -1,0 +1,386 @@
+"""Checkpoints made to harm, or not what they say: refused with a message, nothing runs, nothing is written."""
+
+import builtins
+import json
+import pickle
+import shutil
+import struct
+
+import pytest
+import random_runs
+import torch
+from commands import ask
+from safetensors.torch import load_file, save_file
+
+from headstart.interop.exporting import export_huggingface
+from headstart.interop.importing import import_huggingface
+from headstart.training.loading import load
+
+KINDS = {
+    "bert": ("bert-base", "masked"), "gpt2": ("gpt2", "causal"), "llama": ("modern-small", "causal"),
+    "classifier": ("bert-base", "classification"), "neox": ("tiny", "causal"), "scored": ("gpt2", "classification"),
+}  # fmt: skip
+
+
+class Canary:
+    """Unpickled, it makes a file: the proof that code has run."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return builtins.open, (str(self.path), "w")
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """A sound checkpoint of each kind, made once."""
+    path, made = tmp_path_factory.mktemp("sound"), {}
+
+    def of(kind):
+        if kind not in made:
+            run = random_runs.write(path / f"{kind}-run", *KINDS[kind])
+            made[kind] = export_huggingface(run, path / kind).directory
+        return made[kind]
+
+    return of
+
+
+@pytest.fixture
+def copy(sound, tmp_path):
+    """A copy of one, to be spoilt."""
+
+    def of(kind="bert"):
+        return shutil.copytree(sound(kind), tmp_path / "copy")
+
+    return of
+
+
+def refused(capsys, directory, code, *words):
+    """The command says why, in these words, and leaves nothing behind."""
+    out = directory.parent / "run"
+    answer = ask(capsys, ["import", str(directory), "--out", str(out)])
+    assert answer.code == code, answer
+    said = " ".join(answer.err.split())
+    for word in words:
+        assert word in said
+    assert "fix:" in said
+    assert not out.exists()
+    assert not list(directory.parent.glob(".tmp-*"))
+
+
+def change(directory, file="config.json", **fields):
+    path = directory / file
+    content = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps({key: value for key, value in content.items() if value != "gone"}))
+
+
+def tensors(directory, changed):
+    file = directory / "model.safetensors"
+    save_file(changed(load_file(file)), file)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_sound_ones_come_in(sound, tmp_path, kind):
+    result = import_huggingface(sound(kind), tmp_path / "run")
+    assert result["steps"] == 0
+    assert load(tmp_path / "run").finished
+
+
+# ---- code ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "file", ["config.json", "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json"]
+)
+def test_code_that_a_checkpoint_brings_is_refused_by_name(copy, tmp_path, capsys, file):
+    directory, canary = copy(), tmp_path / "canary"
+    (directory / "modeling.py").write_text(f"open({str(canary)!r}, 'w')")
+    (directory / "tokenization.py").write_text(f"open({str(canary)!r}, 'w')")
+    change(
+        directory, file, auto_map={"AutoModel": "modeling.Model", "AutoTokenizer": ["tokenization.T", None]}
+    )
+    refused(capsys, directory, 2, "auto_map asks to run code", file)
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "adapter.bin"])
+@pytest.mark.parametrize("way", ["pickle", "torch"])
+def test_a_pickle_is_refused_with_the_way_to_convert_it(copy, tmp_path, capsys, name, way):
+    directory, canary = copy(), tmp_path / "canary"
+    (directory / "model.safetensors").unlink()
+    if way == "pickle":
+        (directory / name).write_bytes(pickle.dumps(Canary(canary)))
+    else:
+        torch.save(Canary(canary), directory / name)
+    refused(capsys, directory, 2, f"{name} is a pickle, which can run code", "safe_serialization=True")
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_pickle_under_another_name_is_refused(copy, tmp_path, capsys, file):
+    directory, canary = copy(), tmp_path / "canary"
+    (directory / file).write_bytes(pickle.dumps(Canary(canary)))
+    refused(capsys, directory, 3 if file == "model.safetensors" else 2, file, "a pickle, which can run code")
+    assert not canary.exists()
+
+
+def test_the_canary_can_sing(tmp_path):
+    pickle.loads(pickle.dumps(Canary(tmp_path / "canary"))).close()
+    assert (tmp_path / "canary").exists()
+
+
+# ---- places -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["../outside.safetensors", "/etc/outside.safetensors", "a/b.safetensors", "..", "a\\b.safetensors"],
+)
+def test_an_index_that_leads_elsewhere_is_refused(copy, tmp_path, capsys, place):
+    directory = copy()
+    (directory / "model.safetensors").rename(tmp_path / "outside.safetensors")
+    names = dict.fromkeys(load_file(tmp_path / "outside.safetensors"), place)
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    refused(capsys, directory, 2, "which is no" if place == ".." else "not a plain name")
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_link_out_of_the_directory_is_refused(copy, tmp_path, capsys, file):
+    directory = copy()
+    (directory / file).rename(tmp_path / file)
+    (directory / file).symlink_to(tmp_path / file)
+    refused(capsys, directory, 2, f"{file} is a link that leads out of the directory")
+
+
+def test_links_to_the_blobs_of_a_download_are_followed(sound, tmp_path):
+    """The cache of the hub keeps `snapshots/X/config.json` as a link to `blobs/Y`."""
+    snapshot, blobs = tmp_path / "models--x/snapshots/abc", tmp_path / "models--x/blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, path in enumerate(sorted(sound("bert").iterdir())):
+        shutil.copy(path, blobs / str(number))
+        (snapshot / path.name).symlink_to(f"../../blobs/{number}")
+    import_huggingface(snapshot, tmp_path / "run")
+
+
+def test_an_index_of_pickles_is_refused(copy, tmp_path, capsys):
+    directory, canary = copy(), tmp_path / "canary"
+    (directory / "model.safetensors").unlink()
+    (directory / "pytorch_model-1.bin").write_bytes(pickle.dumps(Canary(canary)))
+    index = {"weight_map": {"bert.x": "pytorch_model-1.bin"}}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(capsys, directory, 2, "no .safetensors file")
+    assert not canary.exists()
+
+
+# ---- weights ------------------------------------------------------------------------------------------------
+
+
+def lying(header, body=b"\0" * 64):
+    raw = json.dumps(header).encode()
+    return struct.pack("<Q", len(raw)) + raw + body
+
+
+def entry(shape, start, end, kind="F32"):
+    return {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+
+
+LIES = {
+    "a header of 2^60 bytes": struct.pack("<Q", 2**60) + b"{}",
+    "a header longer than the file": struct.pack("<Q", 10**6) + b"{}",
+    "tensors that overlap": lying({"a": entry([8], 0, 32), "b": entry([8], 16, 48)}),
+    "an end behind the file": lying({"a": entry([2**20], 0, 2**22)}),
+    "a shape over 64 bits": lying({"a": entry([2**40, 2**40], 0, 64)}),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("raw", LIES.values(), ids=LIES)
+def test_a_lying_header_exits_3(copy, capsys, raw):
+    directory = copy()
+    (directory / "model.safetensors").write_bytes(raw)
+    refused(capsys, directory, 3, "model.safetensors")
+
+
+def test_numbers_that_are_not_finite_exit_3(copy, capsys):
+    directory = copy()
+    name = "bert.embeddings.word_embeddings.weight"
+    tensors(directory, lambda found: found | {name: found[name] * float("nan")})
+    refused(capsys, directory, 3, f"{name} holds numbers that are not finite")
+
+
+def test_a_tensor_that_is_missing_is_named(copy, capsys):
+    directory = copy()
+    tensors(
+        directory, lambda found: {n: t for n, t in found.items() if not n.endswith("0.output.dense.bias")}
+    )
+    refused(capsys, directory, 3, "lacks tensors", "encoder.layer.0.output.dense.bias")
+
+
+def test_a_tensor_that_nobody_knows_is_named(copy, capsys):
+    directory = copy()
+    tensors(directory, lambda found: found | {"bert.encoder.layer.0.adapter.weight": torch.zeros(2)})
+    refused(capsys, directory, 3, "does not tell of", "encoder.layer.0.adapter.weight")
+
+
+def test_a_tensor_of_another_shape_is_named(copy, capsys):
+    directory = copy()
+    name = "bert.encoder.layer.1.intermediate.dense.weight"
+    tensors(directory, lambda found: found | {name: found[name][:-1].contiguous()})
+    refused(capsys, directory, 3, "blocks.1.feed_forward.input.weight is (23, 16), not (24, 16)")
+
+
+def test_an_output_that_is_not_tied_although_it_says_so_is_refused(copy, capsys):
+    directory = copy("llama")
+    tensors(directory, lambda found: found | {"lm_head.weight": found["model.embed_tokens.weight"] + 1})
+    refused(capsys, directory, 3, "lm_head.weight should repeat")
+
+
+@pytest.mark.parametrize("depth", [3, 10**9])
+def test_a_configuration_of_more_layers_than_there_are_is_refused_at_once(copy, capsys, depth):
+    directory = copy()
+    change(directory, num_hidden_layers=depth)
+    refused(capsys, directory, 3, "encoder.layer.2.")
+
+
+# ---- configuration ------------------------------------------------------------------------------------------
+
+# What is written into config.json, of which kind, and what the refusal must say.
+FIELDS = {
+    "an unknown field": ("bert", {"alibi": True}, "alibi is True, a field that Headstart does not know"),
+    "relative positions": (
+        "bert", {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'",
+    ),
+    "an unknown activation": ("bert", {"hidden_act": "quick_gelu"}, "hidden_act is 'quick_gelu'"),
+    "a decoder": ("bert", {"is_decoder": True}, "is_decoder is True"),
+    "pruned heads": ("bert", {"pruned_heads": {"0": [1]}}, "pruned_heads is {'0': [1]}"),
+    "another head": ("bert", {"architectures": ["BertForTokenClassification"]}, "architectures is ['BertForTokenCl"),
+    "a word for a number": ("bert", {"hidden_size": "16"}, "hidden_size is '16'"),
+    "a negative number": ("bert", {"hidden_size": -16}, "hidden_size is -16"),
+    "no width": ("bert", {"hidden_size": "gone"}, "has no hidden_size"),
+    "a huge number": ("bert", {"vocab_size": 10**30}, "vocab_size is 1000"),
+    "heads that do not divide": ("bert", {"num_attention_heads": 3}, "3 heads do not divide"),
+    "another family": ("bert", {"model_type": "t5"}, "model_type is 't5'"),
+    "no family": ("bert", {"model_type": "gone"}, "has no model_type"),
+    "quantized": ("llama", {"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
+    "scaled positions": (
+        "llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling is {'rope_type': 'llama3'",
+    ),
+    "positions scaled by a list": ("llama", {"rope_scaling": {"type": ["yarn"]}}, "rope_scaling is {'type': ['yarn']}"),
+    "scaled positions of today": (
+        "llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
+        "rope_parameters is {'rope_type': 'yarn'",
+    ),
+    "biases": ("llama", {"attention_bias": True}, "attention_bias is True"),
+    "wide heads": ("llama", {"head_dim": 32}, "head_dim is 32"),
+    "another gate": ("llama", {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+    "a sliding window": (
+        "llama", {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 16,
+                  "attention_bias": "gone", "mlp_bias": "gone"}, "sliding_window is 16",
+    ),
+    "a sliding window by default": (
+        "llama", {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "attention_bias": "gone",
+                  "mlp_bias": "gone"}, "sliding_window is missing, which means 4096",
+    ),
+    "scores by layer": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
+    "sublayers side by side": ("neox", {"use_parallel_residual": True}, "use_parallel_residual is True"),
+    "a quarter turned": ("neox", {"rotary_pct": 0.25}, "rotary_pct is 0.25"),
+    "labels that are none": ("classifier", {"id2label": {"0": "a", "1": "a", "2": "b"}}, "id2label is no table"),
+    "an unknown problem": ("classifier", {"problem_type": "ranking"}, "problem_type is 'ranking'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "fields", "words"), FIELDS.values(), ids=FIELDS)
+def test_a_field_that_we_cannot_compute_with_is_named_with_its_value(copy, capsys, kind, fields, words):
+    directory = copy(kind)
+    change(directory, **fields)
+    refused(capsys, directory, 2, words)
+
+
+def test_fields_that_change_nothing_are_passed_over(copy, tmp_path):
+    directory = copy("llama")
+    change(directory, transformers_version="4.8.2", _name_or_path="x", torch_dtype="float32", use_cache=True,
+           rope_scaling=None, pretraining_tp=1, head_dim=8, temperature=0.6)  # fmt: skip
+    import_huggingface(directory, tmp_path / "run")
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"7", b"{", b"[" * 10**5, b"\xff\xfe{}", b'{"a": 1}'])
+def test_a_config_that_is_none_is_refused(copy, capsys, raw):
+    directory = copy()
+    (directory / "config.json").write_bytes(raw)
+    refused(capsys, directory, 2, "config.json")
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
+def test_a_file_that_is_missing_is_named(copy, capsys, file):
+    directory = copy()
+    (directory / file).unlink()
+    refused(capsys, directory, 2, f"has no {file}")
+
+
+# ---- tokenizers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"added_tokens": 7}, {"added_tokens": ["x"]}, {"added_tokens": [{"content": "x"}]}, {"model": {}}, {"model": 7},
+        {"model": {"type": "BPE", "vocab": [], "merges": 3}}, {"post_processor": {"type": "Template"}},
+        {"roles": {"pad": "nobody"}}, {"roles": 7}, {"normalizer": {"type": "BertNormalizer"}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_tokenizer_that_is_none_is_refused(copy, capsys, fields):
+    directory = copy()
+    change(directory, "tokenizer.json", **fields)
+    refused(capsys, directory, 2, "tokenizer.json")
+
+
+def test_no_tokenizer_at_all_is_refused(copy, capsys):
+    directory = copy()
+    (directory / "tokenizer.json").unlink()
+    refused(capsys, directory, 2, "has no tokenizer.json", "save_pretrained")
+
+
+def test_a_tokenizer_that_is_larger_than_the_embedding_exits_3(copy, capsys):
+    directory = copy()
+    change(directory, vocab_size=300)
+    names = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")
+    tensors(directory, lambda found: found | {name: found[name][:300].contiguous() for name in names})
+    refused(capsys, directory, 3, "the tokenizer has 320 tokens, and the embedding 300 rows")
+
+
+def test_a_token_that_the_tokenizer_does_not_have_is_named(copy, capsys):
+    directory = copy()
+    change(directory, "tokenizer_config.json", added_tokens_decoder={"320": {"content": "<new>"}})
+    refused(capsys, directory, 2, "has the token '<new>' as 320")
+
+
+def test_special_tokens_around_a_text_that_we_have_no_frame_for_are_refused(copy, capsys):
+    directory = copy()
+    spec = json.loads((directory / "tokenizer.json").read_text())
+    spec["post_processor"]["single"].append(spec["post_processor"]["single"][-1])
+    change(directory, "tokenizer.json", post_processor=spec["post_processor"])
+    refused(capsys, directory, 2, "puts other special tokens around a text")
+
+
+def test_a_causal_classifier_that_reads_texts_without_an_end_is_refused(copy, capsys):
+    directory = copy("scored")
+    change(directory, "tokenizer.json", post_processor=None)
+    refused(capsys, directory, 2, "does not put a begin and an end token around a text")
+
+
+def test_terminal_codes_in_a_config_are_shown_and_not_obeyed(copy, capsys):
+    directory = copy()
+    change(directory, model_type="\x1b]0;gotcha\x07")
+    out = directory.parent / "run"
+    answer = ask(capsys, ["import", str(directory), "--out", str(out)])
+    assert answer.code == 2
+    assert "\x1b" not in answer.err
+
+
+def test_pairs_without_a_classifier_are_refused(sound, tmp_path, capsys):
+    answer = ask(capsys, ["import", str(sound("bert")), "--pairs", "--out", str(tmp_path / "run")])
+    assert answer.code == 2
+    assert "--pairs without a classifier" in answer.err

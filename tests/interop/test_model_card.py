@@ -1,0 +1,240 @@
+"""The model card: true, complete, accepted by the Hub, and untouched by what names and labels contain."""
+
+import dataclasses
+import json
+import re
+import shutil
+
+import pytest
+import tiny_runs
+import translators
+from markdown_it import MarkdownIt
+
+from headstart.interop.make_again import base_name
+from headstart.interop.markdown import code, code_block, table
+from headstart.interop.model_card import card, write_card
+from headstart.plan.parameters import total
+from headstart.training.loading import load
+
+HOSTILE = [
+    "a|b",
+    "`tick` and ``two``",
+    "line\nbreak\n# Heading\n---",
+    "<script>alert(1)</script>",
+    "[link](https://example.org) ![image](x.png) https://example.org www.example.org",
+    "**bold** _it_ \\| $x$ {{ x }} <!-- c -->",
+    "\x1b[31mred\u202etxet",
+    "`",
+    " ",
+    "",
+    "key: value\n- item",
+    "x" * 5_000,
+]
+
+
+def parsed(text):
+    """The tokens of a Markdown text, front matter aside, nested ones too."""
+    body = re.sub(r"\A---\n.*?\n---\n", "", text, count=1, flags=re.S)
+    tokens = MarkdownIt("commonmark").enable("table").parse(body)
+    return [inner for token in tokens for inner in [token, *(token.children or [])]]
+
+
+def blocks(text):
+    return [token.content for token in parsed(text) if token.type == "fence"]
+
+
+def hostile_run():
+    run = tiny_runs.run_of("classification")
+    data = dataclasses.replace(
+        run.config.data, train="/home/someone/secret place/tr|ain`.jsonl", valid="C:\\Users\\someone\\va<b>lid.csv",
+        test="../../private/te\nst.tsv", text_column='"]); import os; ("', fingerprint="ab|cd`ef",
+    )  # fmt: skip
+    config = dataclasses.replace(run.config, labels=HOSTILE, data=data)
+    return dataclasses.replace(run, config=config)
+
+
+# ---- text of others -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("in_table", [False, True])
+def test_any_text_is_shown_as_code_and_nothing_else(text, in_table):
+    span = code(text, in_table=in_table)
+    whole = table(["a", "b"], [[span, "end"]]) if in_table else f"before {span} after"
+    tokens = parsed(whole)
+    kinds = {token.type for token in tokens} - {
+        "text",
+        "code_inline",
+        "inline",
+        "paragraph_open",
+        "paragraph_close",
+    }
+    if in_table:
+        assert {kind.split("_")[0] for kind in kinds} <= {"table", "thead", "tbody", "tr", "th", "td"}
+        assert len([token for token in tokens if token.type == "td_open"]) == 2
+    else:
+        assert not kinds
+    shown = [token.content for token in tokens if token.type == "code_inline"]
+    expected = text.replace("\n", "\\n").replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
+    expected = expected if len(expected) <= 200 else expected[:199] + "…"
+    assert shown == ([expected] if text.strip() else [])
+
+
+def test_code_cannot_leave_its_block():
+    (found,) = blocks(code_block("print('''\n```\n# out\n````\n''')", "python"))
+    assert found.rstrip() == "print('''\n```\n# out\n````\n''')"
+
+
+def test_hostile_names_and_labels_are_shown_and_not_obeyed():
+    text = card(hostile_run(), kind="onnx")
+    tokens = parsed(text)
+    assert not {token.type for token in tokens} & {
+        "html_inline",
+        "html_block",
+        "link_open",
+        "image",
+        "strong_open",
+    }
+    headings = [tokens[i + 1].content for i, token in enumerate(tokens) if token.type == "heading_open"]
+    assert headings == [
+        "`classification`", "Use", "Model", "Data", "Scores", "Training", "Make it again",
+    ]  # fmt: skip
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    compile(blocks(text)[1], "again", "exec")
+
+
+def test_nothing_of_the_machine_is_told(tmp_path):
+    text = card(hostile_run(), kind="huggingface")
+    for word in ("someone", "secret", "private", "Users", "/home", str(tiny_runs.place())):
+        assert word not in text
+    for kind in ("classification", "causal"):
+        assert str(tiny_runs.place()) not in card(tiny_runs.run_of(kind), kind="onnx")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/a/b/c.txt", "c.txt"),
+        ("c.txt", "c.txt"),
+        (r"C:\a\b.csv", "b.csv"),
+        ("a/b/", "b"),
+        ("/dev/stdin", "stdin"),
+    ],
+)
+def test_of_a_path_its_own_name_is_told(path, name):
+    assert base_name(path) == name
+
+
+# ---- what it says -------------------------------------------------------------------------------------------
+
+
+def test_the_hub_reads_the_front_matter():
+    hub = pytest.importorskip("huggingface_hub")
+    tags = {"classification": "text-classification", "causal": "text-generation", "masked-nsp": "fill-mask"}
+    for kind, tag in tags.items():
+        data = hub.ModelCard(card(tiny_runs.run_of(kind), kind="onnx")).data
+        assert (data.pipeline_tag, data.library_name) == (tag, "onnx")
+        assert {"headstart", "onnx", kind} == set(data.tags)
+        assert data.license is None
+        assert data.language is None
+    assert hub.ModelCard(card(hostile_run(), kind="huggingface")).data.library_name == "transformers"
+
+
+def test_counts_scores_and_fingerprints_are_the_runs_own(tmp_path):
+    path = shutil.copytree(tiny_runs.path_of("classification"), tmp_path / "run")
+    result = json.loads((path / "result.json").read_text())
+    assert set(result["counts"]) == {"train", "valid"}
+    assert sum(part["rows"] for part in result["counts"].values()) == 50
+    result |= {
+        "test": {"accuracy": 0.8, "macro_f1": 0.7},
+        "counts": {**result["counts"], "test": {"rows": 10}},
+    }
+    (path / "result.json").write_text(json.dumps(result))
+    run = load(path)
+    written = write_card(run, tmp_path, kind="onnx", agreement=3e-7)
+    assert written == tmp_path / "README.md"
+    text = written.read_text()
+    assert f"| train | `classification-train.jsonl` | {result['counts']['train']['rows']} rows |" in text
+    assert "| valid | held out of train |" in text
+    # Wilson's interval for 8 of 10, computed by hand: (8 + z²/2 ± z·√(8·2/10 + z²/4)) / (10 + z²), z = 1.959964.
+    assert "| test | `accuracy` | 0.8000 | 0.4902 to 0.9433 |" in text
+    assert "| test | `macro_f1` | 0.7000 |  |" in text
+    for fact in (
+        run.digest,
+        run.config.start,
+        run.config.data.fingerprint,
+        run.config.model.tokenizer,
+        "3.0e-07",
+    ):
+        assert fact in text
+    assert f"| all |  | {total(run.config.model, run.config.head):,} |" in text
+    assert "precision fp32" in text
+
+
+def test_a_run_of_a_study_tells_the_arms_interval(tmp_path):
+    trial = tmp_path / "trials" / "finetuned-causal-b50-s0"
+    path = shutil.copytree(tiny_runs.path_of("classification"), trial / "rate-0.001")
+    (trial / "trial.json").write_text(json.dumps({"arm": "finetuned", "budget": 50, "seed": 0}))
+    interval = {"value": 0.83, "low": 0.8, "high": 0.86}
+    scores = [
+        {"arm": "scratch", "budget": 50, "seeds": 3, "accuracy": {**interval, "value": 0.5}},
+        {"arm": "finetuned", "budget": 50, "seeds": 3, "accuracy": interval},
+    ]
+    (tmp_path / "study.json").write_text(json.dumps({"scores": scores}))
+    text = card(load(path), kind="onnx")
+    assert "Over 3 seeds the arm's accuracy on test is 0.8300, with 95 % confidence 0.8000 to 0.8600" in text
+    for broken in ("{", "[]", '{"scores": 3}', '{"scores": [{"arm": 1}]}', '{"scores": []}'):
+        (tmp_path / "study.json").write_text(broken)
+        assert "study" not in card(load(path), kind="onnx")
+
+
+def test_what_is_not_known_is_not_told(tmp_path):
+    path = shutil.copytree(tiny_runs.path_of("causal"), tmp_path / "run")
+    shutil.copytree(path, tmp_path / "unfinished")
+    (tmp_path / "unfinished" / "result.json").unlink()
+    assert "The run was not finished: these are its weights at step 4." in card(
+        load(tmp_path / "unfinished"), kind="onnx"
+    )
+    shutil.rmtree(path / "checkpoints")
+    run = load(path)
+    assert "- Computed on: not recorded." in card(run, kind="onnx")
+    data = dataclasses.replace(run.config.data, corpus=[], valid="")
+    imported = dataclasses.replace(run, config=dataclasses.replace(run.config, data=data, start="imported"))
+    result = {"step": 0, "steps": 0, "weights_sha256": run.digest, "valid": None}
+    result["imported"] = {"model_type": "gpt2", "sha256": "abc"}
+    (path / "result.json").write_text(json.dumps(result))
+    text = card(imported, kind="onnx")
+    assert "The run was imported, and not trained here." in text
+    assert "a checkpoint of the kind `gpt2`; sha256 over its files: `abc`" in text
+    assert "None are recorded." in text
+
+
+# ---- made again ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["char", "classification", "masked-nsp", "separate"])
+def test_the_call_on_the_card_makes_the_same_weights(kind, tmp_path, monkeypatch):
+    """From scratch, from a start, on a corpus, and with two tokenizers."""
+    run = translators.run_of(kind) if kind == "separate" else tiny_runs.run_of(kind)
+    source = (blocks(card(run, kind="onnx")))[1]
+    for file in tiny_runs.place().glob("*.*"):
+        shutil.copy(file, tmp_path)
+    for file in run.path.glob("tokenizer*.json"):
+        shutil.copy(file, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
+    if kind == "classification":
+        assert "start='START'" in source
+        source = source.replace("'START'", repr(str(tiny_runs.path_of("causal"))))
+    exec(compile(source, "again", "exec"), {})
+    again = load(tmp_path / f"{run.path.name}-again")
+    assert again.digest == run.digest
+    differing = {"data", "loop"}
+    ours, theirs = (
+        {k: v for k, v in dataclasses.asdict(one.config).items() if k not in differing}
+        for one in (run, again)
+    )
+    assert ours == theirs
+    assert again.config.loop == run.config.loop
+    assert again.config.data.fingerprint == run.config.data.fingerprint

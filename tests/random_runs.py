@@ -1,0 +1,63 @@
+"""Runs with random weights of any shape, without a training: as a run on disk is all that many uses need."""
+
+import dataclasses
+
+import small
+import torch
+
+from headstart.model.model import build
+from headstart.model.presets import HeadConfig, preset
+from headstart.objectives.masked import Corruption
+from headstart.training.checkpoint import weights_digest, write_tensors
+from headstart.training.loading import load
+from headstart.training.loop import LoopConfig
+from headstart.training.optimizer import OptimizerConfig
+from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory
+
+SHAPE = {"width": 16, "depth": 2, "heads": 2, "ffn": 24, "context": 40}
+
+
+def write(
+    path, preset_name, objective="causal", *, classes=3, pooling=None, words=None, spread=0.3, **overrides
+):
+    """A finished run of a preset in small, every tensor away from its special values."""
+    words = words or small.tokenizer()
+    config = preset(preset_name, vocab=words.size, tokenizer=words.fingerprint, **{**SHAPE, **overrides})
+    kind = "lm" if objective == "causal" else objective
+    kind = "none" if objective == "base" else kind
+    labelled = objective in ("classification", "multilabel", "regression")
+    head = HeadConfig(
+        kind=kind, classes=(1 if objective == "regression" else classes) if labelled else 2, pooling=pooling
+    )
+    model = build(config, head)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * spread)
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    run = RunDirectory(path)
+    run.path.mkdir(parents=True)
+    write_tensors(run.weights_file, weights)
+    words.save(path)
+    run.write_config(
+        RunConfig(
+            objective=objective, frame="causal" if config.direction == "causal" else "masked", length=32, batch=4,
+            labels=[f"label {n}" for n in range(classes)] if labelled and objective != "regression" else [],
+            data=DataConfig(), model=config, head=head, optimizer=OptimizerConfig(), loop=LoopConfig(steps=0),
+            corruption=Corruption(),
+        )
+    )  # fmt: skip
+    run.write_result(
+        {"objective": objective, "step": 0, "steps": 0, "weights_sha256": weights_digest(weights), "parameters": 1,
+         "skipped": 0, "stopped_early": False, "best_step": -1, "valid": None}
+    )  # fmt: skip
+    return load(path)
+
+
+def with_weights(run, **tensors):
+    """The same run with some tensors set, in memory."""
+    parameters = dict(run.model.named_parameters())
+    with torch.no_grad():
+        for name, value in tensors.items():
+            parameters[name.replace("__", ".")].copy_(value)
+    return dataclasses.replace(run)
