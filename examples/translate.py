@@ -43,7 +43,7 @@ result = headstart.train_translator(
     out=place / "translator",
     overrides={"width": 96, "ffn": 192, "heads": 4, "depth": 1, "decoder_depth": 1},
     vocab=1_500,
-    budget=Budget(epochs=7),
+    budget=Budget(epochs=5),
     learning_rate=3e-3,
     search=Search(beam=Beam(beams=2)),
     loop=LoopConfig(schedule="inverse-sqrt", warmup=0.1, average="tail"),

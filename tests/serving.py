@@ -84,6 +84,14 @@ def all_of(found):
     return b"".join(parts)
 
 
+def first_status(found):
+    """The status of the next answer on a socket, whose body is read too."""
+    answer = http.client.HTTPResponse(found)
+    answer.begin()
+    answer.read()
+    return answer.status
+
+
 @contextlib.contextmanager
 def serving(*paths, access=None, limits=None, patience=None):
     """A server for the runs in these directories."""

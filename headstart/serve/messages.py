@@ -130,8 +130,10 @@ class InfluentialToken(ShownToken):
 
 class InfluenceAnswer(BaseModel):
     method: Literal["leave-one-out", "gradient"]
-    of: str | None
+    of: str
+    unit: str
     tokens: list[InfluentialToken]
+    is_cut: bool
 
 
 class ClassifyAnswer(BaseModel):
@@ -174,8 +176,7 @@ class GenerateAnswer(LastLine):
     tokens: list[TokenLine]
 
 
-class ScoredToken(BaseModel):
-    text: str
+class ScoredToken(ShownToken):
     probability: float
     rank: int
 
@@ -184,7 +185,7 @@ class ScoreAnswer(BaseModel):
     run: str
     tokens: list[ScoredToken]
     loss: float
-    perplexity: float
+    perplexity: float | None
 
 
 class AlignedTokens(BaseModel):
@@ -219,7 +220,7 @@ class MapAnswer(BaseModel):
 
 class PositionsAnswer(BaseModel):
     kind: str
-    values: list[list[float]] | None
+    values: list[list[float]]
     columns: list[int]
 
 

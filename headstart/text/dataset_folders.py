@@ -6,6 +6,7 @@ itself or in `data` inside it. Files that are named after nothing of the kind ar
 """
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -27,10 +28,10 @@ _STATE, _SPLITS = "state.json", "dataset_dict.json"  # which `save_to_disk` writ
 
 def is_dataset(path: str | Path) -> bool:
     """Whether the path is a folder, or names a split that a folder holds as files."""
+    if os.path.exists(path):  # which, unlike that of pathlib, takes any name
+        return os.path.isdir(path)
     path = Path(path)
-    return path.is_dir() or (
-        not path.suffix and not path.exists() and path.name in _parquet_splits(path.parent)
-    )
+    return not path.suffix and os.path.isdir(path.parent) and path.name in _parquet_splits(path.parent)
 
 
 def dataset_files(path: str | Path) -> list[Path]:
@@ -56,7 +57,7 @@ def dataset_files(path: str | Path) -> list[Path]:
 
 def splits_in(path: str | Path) -> dict[str, str]:
     """The path of each split, where a folder holds several; else nothing."""
-    found = _splits(Path(path)) if Path(path).is_dir() else {}
+    found = _splits(Path(path)) if os.path.isdir(path) else {}
     return {name: str(Path(path) / name) for name in found} if len(found) > 1 else {}
 
 

@@ -54,8 +54,7 @@ def test_it_ends_although_clients_are_connected(place):
         assert commands.end(child) == 143
 
 
-def test_a_token_may_stand_in_the_environment(place, monkeypatch):
-    monkeypatch.setenv("HEADSTART_SERVE_TOKEN", "from-the-environment")
+def test_a_token_may_stand_in_the_environment(place):
     words = ["serve", str(tiny_runs.path_of("classification")), "--port", "0", "--host", "0.0.0.0"]
     environment = {"HEADSTART_SERVE_TOKEN": "from-the-environment"}
     child = commands.forked.start(commands.COMMAND, *words, output=place.log, environment=environment)

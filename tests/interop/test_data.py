@@ -15,6 +15,7 @@ from headstart.errors import UserError
 from headstart.study.design import FinetunePart, PretrainPart, StudyConfig, StudyPart, TokenizerPart
 from headstart.text.check import check_data
 from headstart.text.documents import pieces
+from headstart.text.files import form_of
 from headstart.text.fingerprints import fingerprint
 from headstart.text.in_memory import source_of, sources_by_role, split_for
 from headstart.text.labelled import read_labelled
@@ -198,6 +199,12 @@ def test_a_folder_that_is_no_dataset_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("text")
     with pytest.raises(UserError, match="is a directory, and no dataset"):
         read_labelled(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["x" * 5_000, "a\0b", "nothing"])
+def test_a_name_that_no_file_can_have_is_no_dataset(tmp_path, name):
+    assert form_of(tmp_path / name) == "text"
+    assert form_of(name) == "text"
 
 
 @pytest.mark.parametrize("name", ["../rows.arrow", "/etc/passwd", "..", "a/b.arrow"])

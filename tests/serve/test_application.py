@@ -15,7 +15,7 @@ from headstart.decoding.search import Sampling
 from headstart.errors import UserError
 from headstart.report.page import report_page
 from headstart.report.study_file import read_study, read_timing
-from headstart.serve import desk
+from headstart.serve import desk, messages
 from headstart.serve.messages import ATTENTION_TOKENS, MOST_CHARACTERS, MOST_TOKENS
 from headstart.serve.models import CAN, Models
 from headstart.training.attending import attention_of
@@ -270,6 +270,33 @@ def test_every_route_is_described_with_an_example(served):
         if "post" in described["paths"][path]:
             name = path.removeprefix("/api/").capitalize() + "Request"
             assert described["components"]["schemas"][name]["examples"], name
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "described"),
+    [
+        (
+            "classify",
+            {"run": "classification", "text": TEXT, "influence": "gradient"},
+            messages.ClassifyAnswer,
+        ),
+        ("classify", {"run": "regression", "text": TEXT}, messages.ClassifyAnswer),
+        ("classify", {"run": "multilabel", "text": TEXT}, messages.ClassifyAnswer),
+        ("generate", {"run": "causal", "max_tokens": 3, "stream": False}, messages.GenerateAnswer),
+        ("score", {"run": "causal", "text": TEXT}, messages.ScoreAnswer),
+        ("translate", {"text": TEXT}, messages.TranslateAnswer),
+        ("attention", {"run": "translator-joint", "text": TEXT}, messages.AttentionAnswer),
+        ("attention", {"run": "nothing", "text": TEXT}, messages.ErrorAnswer),
+    ],
+)
+def test_answers_are_as_described(served, path, asked, described):
+    answer = served.post(f"/api/{path}", **asked)[1]
+    assert described.model_validate(answer, strict=True).model_dump(exclude_unset=True) == answer
+
+
+def test_the_list_of_runs_is_as_described(served):
+    answer = json.loads(served.get("/api/runs").body)
+    assert messages.RunsAnswer.model_validate(answer, strict=True).model_dump(exclude_unset=True) == answer
 
 
 def test_requests_that_arrive_together_get_their_own_answers(served):
