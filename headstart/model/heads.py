@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from headstart.model.base import Base, EncoderDecoderBase
 from headstart.model.blocks import ACTIVATIONS, make_norm
+from headstart.model.chunked_loss import TokenLoss, output_loss
 from headstart.model.presets import HeadConfig, ModelConfig, Pooling
 
 AnyBase = Base | EncoderDecoderBase
@@ -64,6 +65,10 @@ class LanguageModelHead(nn.Module):
         """Logits for vectors of any leading shape."""
         return self.output(hidden)
 
+    def loss_at(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> TokenLoss:
+        """The loss of vectors (tokens, width), each with its target, without holding all their logits."""
+        return output_loss(hidden, self.output.weight, self.output.bias, targets, smoothing)
+
     def loss(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return token_loss(logits, targets)
 
@@ -81,7 +86,14 @@ class MaskedHead(nn.Module):
 
     def masked(self, hidden: Tensor) -> Tensor:
         """Logits of the tokens, for vectors of any leading shape."""
-        return self.output(self.transform_norm(self.activation(self.transform(hidden))))
+        return self.output(self._transformed(hidden))
+
+    def loss_at(self, hidden: Tensor, targets: Tensor) -> TokenLoss:
+        """The loss of vectors (tokens, width), each with its target, without holding all their logits."""
+        return output_loss(self._transformed(hidden), self.output.weight, self.output.bias, targets)
+
+    def _transformed(self, hidden: Tensor) -> Tensor:
+        return self.transform_norm(self.activation(self.transform(hidden)))
 
     def forward(self, hidden: Tensor, present: Tensor | None = None) -> Any:
         return self.masked(hidden)

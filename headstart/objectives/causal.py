@@ -37,8 +37,8 @@ class Causal:
     def loss(self, model: Model, batch: Tensors) -> Loss:
         hidden = model.base(batch["tokens"], documents=batch.get("documents"))
         counted = batch["targets"] != IGNORED
-        loss_sum, count = model.head.loss(model.head(hidden[counted]), batch["targets"][counted])
-        return Loss(loss_sum, count, {})
+        loss = model.head.loss_at(hidden[counted], batch["targets"][counted])
+        return Loss(loss.sum, counted.sum(), {})
 
     def evaluation(self) -> Iterator[Batch]:
         assert isinstance(self.blocks, PackedBlocks), "what is drawn by weight is not measured by"

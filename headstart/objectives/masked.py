@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from headstart.errors import UserError
-from headstart.model.heads import IGNORED, token_loss
+from headstart.model.heads import IGNORED
 from headstart.model.model import Model
 from headstart.model.presets import HeadConfig
 from headstart.objectives.causal import stream_in_order
@@ -134,6 +134,5 @@ class Masked:
 def masked_loss(model: Model, hidden: Tensor, targets: Tensor) -> Loss:
     """Cross-entropy and accuracy at the hidden places, the only ones that the head computes."""
     counted = targets != IGNORED
-    logits, targets = model.head.masked(hidden[counted]), targets[counted]
-    loss_sum, count = token_loss(logits, targets)
-    return Loss(loss_sum, count, {"masked_accuracy": ((logits.argmax(dim=-1) == targets).sum(), count)})
+    loss, count = model.head.loss_at(hidden[counted], targets[counted]), counted.sum()
+    return Loss(loss.sum, count, {"masked_accuracy": (loss.right, count)})

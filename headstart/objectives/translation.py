@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import torch.nn.functional as F
 
 from headstart.errors import UserError
 from headstart.model.heads import IGNORED
@@ -81,16 +80,14 @@ class Translation:
     def loss(self, model: Model, batch: Tensors) -> Loss:
         """The smoothed loss, which is what is trained by; where a model is measured, the plain one is logged too."""
         # Padding comes after the target, where none of its places looks, and has no target of its own: no mask.
-        logits = model(batch["tokens"], batch["written"], source_present=batch["present"]).flatten(0, 1)
-        targets, count = batch["targets"].flatten(), (batch["targets"] != IGNORED).sum()
-        smoothed = F.cross_entropy(
-            logits, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=self.smoothing
-        )
+        hidden = model.base(batch["tokens"], batch["written"], source_present=batch["present"])
+        counted = batch["targets"] != IGNORED
+        hidden, targets, count = hidden[counted], batch["targets"][counted], counted.sum()
+        smoothed = model.head.loss_at(hidden, targets, self.smoothing)
         if model.training:
-            return Loss(smoothed, count, {})
-        plain = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
-        right = (logits.argmax(dim=-1) == targets).sum()
-        return Loss(smoothed, count, {"cross_entropy": (plain, count), "accuracy": (right, count)})
+            return Loss(smoothed.sum, count, {})
+        plain = model.head.loss_at(hidden, targets)
+        return Loss(smoothed.sum, count, {"cross_entropy": (plain.sum, count), "accuracy": (plain.right, count)})
 
     def evaluation(self) -> Iterator[Batch]:
         """Every pair once, in batches of like length that never change."""

@@ -264,13 +264,12 @@ def _accumulate(training: Training, batch: Batch, state: LoopState) -> tuple[flo
             _back_off(training, state, len(batch["tokens"]))
     means = {key: total / max(count, 1.0) for key, (total, count) in sums.items()}
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    torch._foreach_div_(gradients, max(sums["loss"][1], 1.0))
-    norm = torch.nn.utils.get_total_norm(gradients)
-    if training.loop.clip and math.isfinite(float(norm)):
-        torch.nn.utils.clip_grads_with_norm_(
-            [p for p in model.parameters() if p.grad is not None], training.loop.clip, norm
-        )
-    return means.pop("loss"), float(norm), means
+    count = max(sums["loss"][1], 1.0)
+    norm = float(torch.nn.utils.get_total_norm(gradients)) / count
+    # The mean and the clip are one factor, and one pass over the gradients.
+    shortened = min(1.0, training.loop.clip / (norm + 1e-6)) if training.loop.clip else 1.0
+    torch._foreach_mul_(gradients, shortened / count)
+    return means.pop("loss"), norm, means
 
 
 def _back_off(training: Training, state: LoopState, size: int) -> None:

@@ -1,0 +1,83 @@
+"""The loss in chunks against torch's own cross-entropy over all logits at once."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart.model import chunked_loss
+from headstart.model.chunked_loss import output_loss
+
+
+def made(tokens, vocab, width, seed, bias=True, dtype=torch.float64):
+    draws = torch.Generator().manual_seed(seed)
+    hidden, weight, offset = (
+        torch.randn(*shape, generator=draws, dtype=dtype).requires_grad_()
+        for shape in ((tokens, width), (vocab, width), (vocab,))
+    )
+    return hidden, weight, offset if bias else None, torch.randint(vocab, (tokens,), generator=draws)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 30), st.integers(2, 40), st.integers(1, 8), st.integers(0, 99), st.booleans(),
+    st.sampled_from([0.0, 0.1, 0.5]), st.integers(1, 300),
+)  # fmt: skip
+def test_loss_and_gradients_are_those_of_torch(tokens, vocab, width, seed, bias, smoothing, numbers):
+    hidden, weight, offset, targets = made(tokens, vocab, width, seed, bias)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunked_loss, "CHUNK_NUMBERS", numbers)
+        ours = output_loss(hidden, weight, offset, targets, smoothing)
+    inputs = [tensor for tensor in (hidden, weight, offset) if tensor is not None]
+    found = torch.autograd.grad(3 * ours.sum, inputs)
+    logits = F.linear(hidden, weight, offset)
+    theirs = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
+    torch.testing.assert_close(ours.sum, theirs)
+    for one, other in zip(found, torch.autograd.grad(3 * theirs, inputs), strict=True):
+        torch.testing.assert_close(one, other)
+    assert ours.right == (logits.argmax(-1) == targets).sum()
+
+
+def test_large_logits_do_not_overflow():
+    hidden, weight, offset, targets = made(5, 7, 3, 0, dtype=torch.float32)
+    big = (hidden.detach() * 1e4).requires_grad_()
+    loss = output_loss(big, weight, offset, targets).sum
+    torch.testing.assert_close(loss, F.cross_entropy(F.linear(big, weight, offset), targets, reduction="sum"))
+    (slope,) = torch.autograd.grad(loss, big)
+    assert slope.isfinite().all()
+
+
+def test_half_precision_is_only_in_the_products():
+    hidden, weight, offset, targets = made(9, 50, 16, 1, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = output_loss(hidden, weight, offset, targets).sum
+    loss.backward()
+    exact = F.cross_entropy(F.linear(hidden, weight, offset), targets, reduction="sum")
+    assert loss.dtype == weight.grad.dtype == hidden.grad.dtype == torch.float32
+    assert abs(loss - exact) < 0.02 * exact
+
+
+def test_only_what_learns_gets_a_gradient_and_nothing_is_kept_without_one():
+    hidden, weight, offset, targets = made(4, 6, 3, 2)
+    weight.requires_grad_(False)
+    output_loss(hidden, weight, offset, targets).sum.backward()
+    assert weight.grad is None
+    assert hidden.grad is not None
+    with torch.no_grad():
+        assert not output_loss(hidden, weight, offset, targets).sum.requires_grad
+
+
+def test_no_tokens_have_no_loss():
+    hidden, weight, offset, targets = made(0, 6, 3, 2)
+    loss = output_loss(hidden, weight, offset, targets)
+    assert float(loss.sum.detach()) == 0.0
+    loss.sum.backward()
+    assert (weight.grad == 0).all()
+
+
+def test_the_whole_table_of_logits_is_never_held():
+    """Each chunk is at most the promised size, and together they are all tokens, in order."""
+    parts = chunked_loss._chunks(1000, 50_001, torch.device("cpu"))
+    assert all((part.stop - part.start) * 50_001 <= chunked_loss.CHUNK_NUMBERS for part in parts)
+    assert [i for part in parts for i in range(part.start, part.stop)] == list(range(1000))
