@@ -61,7 +61,7 @@ class _OutputLoss(torch.autograd.Function):
             logits.exp_()
             if smoothing:
                 logits -= smoothing / logits.shape[-1]
-            logits.scatter_add_(-1, wanted, logits.new_full((), smoothing - 1.0).expand_as(wanted))
+            logits[torch.arange(len(rows), device=rows.device), wanted[:, 0]] -= 1 - smoothing
             slopes = logits.to(hidden.dtype)
             if to_hidden is not None:
                 torch.mm(slopes, matrix, out=to_hidden[some])
@@ -78,7 +78,7 @@ class _OutputLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         found = ctx.saved_tensors
         if slope.device.type != "cpu" or slope != 1:  # on a GPU to look would be to wait
             found = [None if gradient is None else gradient.mul_(slope) for gradient in found]

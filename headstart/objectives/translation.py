@@ -87,7 +87,9 @@ class Translation:
         if model.training:
             return Loss(smoothed.sum, count, {})
         plain = model.head.loss_at(hidden, targets)
-        return Loss(smoothed.sum, count, {"cross_entropy": (plain.sum, count), "accuracy": (plain.right, count)})
+        return Loss(
+            smoothed.sum, count, {"cross_entropy": (plain.sum, count), "accuracy": (plain.right, count)}
+        )
 
     def evaluation(self) -> Iterator[Batch]:
         """Every pair once, in batches of like length that never change."""

@@ -264,11 +264,11 @@ def _accumulate(training: Training, batch: Batch, state: LoopState) -> tuple[flo
             _back_off(training, state, len(batch["tokens"]))
     means = {key: total / max(count, 1.0) for key, (total, count) in sums.items()}
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    count = max(sums["loss"][1], 1.0)
-    norm = float(torch.nn.utils.get_total_norm(gradients)) / count
+    examples = max(sums["loss"][1], 1.0)
+    norm = float(torch.nn.utils.get_total_norm(gradients)) / examples
     # The mean and the clip are one factor, and one pass over the gradients.
     shortened = min(1.0, training.loop.clip / (norm + 1e-6)) if training.loop.clip else 1.0
-    torch._foreach_mul_(gradients, shortened / count)
+    torch._foreach_mul_(gradients, shortened / examples)
     return means.pop("loss"), norm, means
 
 
