@@ -15,13 +15,16 @@ AUTO_CLASSES = {
 
 
 def huggingface_usage(run: LoadedRun) -> str:
-    """Load with transformers alone."""
-    name = AUTO_CLASSES[run.config.objective]
-    return f"""from transformers import AutoTokenizer, {name}
-
-tokenizer = AutoTokenizer.from_pretrained(".")
-model = {name}.from_pretrained(".").eval()
-"""
+    """Load and compute with transformers alone."""
+    name, objective = AUTO_CLASSES[run.config.objective], run.config.objective
+    texts = '("one text", "another")' if run.config.pairs else '"a text"'
+    given = "*map(list, zip(*texts))" if run.config.pairs else "texts"
+    opening = _LOAD.format(name=name, more="", target="")
+    if objective == "translation" and not run.vocabularies.is_joint and "format" not in run.tokenizer.spec:
+        opening = _LOAD.format(name=name, more=", PreTrainedTokenizerFast", target=_TARGET_TOKENIZER)
+    elif objective == "translation":
+        opening += "target_tokenizer = tokenizer\n"
+    return opening + _COMPUTE[objective].format(texts=texts, given=given)
 
 
 def onnx_usage(run: LoadedRun) -> str:
@@ -39,8 +42,94 @@ def onnx_usage(run: LoadedRun) -> str:
     texts = '("one text", "another")' if run.config.pairs else '"a text"'
     answer = _ANSWERS.get(run.config.objective, _LOGITS)
     graph = 'graph = onnxruntime.InferenceSession("model.onnx")\n'
-    return head + opening + graph + reading + framed + _PADDED + answer.format(texts=texts)
+    decode = (
+        "model.decode_pieces([pieces[token] for token in ids[1:]])" if is_pieces else "tokenizer.decode(ids)"
+    )
+    return head + opening + graph + reading + framed + _PADDED + answer.format(texts=texts, decode=decode)
 
+
+# ---- with transformers --------------------------------------------------------------------------------------
+
+_LOAD = """import torch
+from transformers import {name}, AutoTokenizer{more}
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = {name}.from_pretrained(".").eval()
+{target}"""
+
+_TARGET_TOKENIZER = 'target_tokenizer = PreTrainedTokenizerFast(tokenizer_file="tokenizer.target.json")\n'
+
+_SENTENCES = """
+
+@torch.no_grad()
+def predict(texts):
+    inputs = tokenizer({given}, padding=True, truncation=True, return_tensors="pt")
+    logits = model(**inputs).logits
+"""
+
+_LABELLED = """    return [dict(zip(model.config.id2label.values(), row)) for row in {likely}.tolist()]
+
+
+print(predict([{{texts}}]))
+"""
+
+_FILL = """
+
+@torch.no_grad()
+def fill(text):
+    inputs = tokenizer(text, truncation=True, return_tensors="pt")
+    hidden = inputs["input_ids"][0] == tokenizer.mask_token_id
+    return [tokenizer.decode(token) for token in model(**inputs).{logits}[0, hidden].argmax(-1)]
+
+
+print(fill(f"a {{{{tokenizer.mask_token}}}} text"))
+"""
+
+_COMPUTE = {
+    "classification": _SENTENCES + _LABELLED.format(likely="logits.softmax(-1)"),
+    "multilabel": _SENTENCES + _LABELLED.format(likely="logits.sigmoid()"),
+    "regression": _SENTENCES
+    + """    return logits[:, 0].tolist()
+
+
+print(predict([{texts}]))
+""",
+    "masked": _FILL.format(logits="logits"),
+    "masked-nsp": _FILL.format(logits="prediction_logits"),
+    "base": """
+
+@torch.no_grad()
+def vectors(texts):
+    inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+    return model(**inputs).last_hidden_state, inputs["attention_mask"]
+
+
+print(vectors([{texts}])[0].shape)
+""",
+    "causal": """
+
+@torch.no_grad()
+def generate(prompt, tokens=20):
+    inputs = tokenizer(prompt, return_tensors="pt")
+    found = model.generate(**inputs, do_sample=False, max_new_tokens=tokens)  # the likeliest; or draw them
+    return tokenizer.decode(found[0], skip_special_tokens=True)
+
+
+print(generate({texts}))
+""",
+    "translation": """
+
+@torch.no_grad()
+def translate(text):
+    found = model.generate(**tokenizer(text, truncation=True, return_tensors="pt"))
+    return target_tokenizer.decode(found[0], skip_special_tokens=True)
+
+
+print(translate({texts}))
+""",
+}
+
+# ---- with onnxruntime ---------------------------------------------------------------------------------------
 
 _OPEN = """
 with open("frame.json", encoding="utf-8") as file:
@@ -164,7 +253,7 @@ def generate(prompt, tokens=20):
         ids.append(int(logits[0, -1].argmax()))  # the likeliest; or draw one
         if ids[-1] == reading["last"]:
             break
-    return ids
+    return {decode}
 
 
 print(generate({texts}))

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from headstart.errors import UserError
 from headstart.interop.expressing import head_obstacle, model_obstacle, pooling_obstacle
 from headstart.interop.families import Described, Exported, Family, Part, scattered
 from headstart.interop.fields import Fields
@@ -124,22 +125,36 @@ def rotary_base(fields: Fields, name: str = "rope_theta", share: tuple[str, floa
 
     `share` is the field that says how much of each head is turned, with its default: here it must be all of it.
     """
-    table: dict[str, Any] = {}
-    for key in ("rope_scaling", "rope_parameters"):
-        found = fields.content.get(key) or {}
-        known = {"rope_theta", "rope_type", "type", "partial_rotary_factor"}
-        if not isinstance(found, dict) or set(found) - known or _is_scaled(found):
-            fields.refuse(key, "null, or of the type 'default'")
-        table |= found
+    tables = {key: _unscaled(fields, key) for key in ("rope_scaling", "rope_parameters")}
     field, usual = share
-    turned = table.get("partial_rotary_factor", fields.content.get(field, usual))
-    if turned != 1.0:
-        fields.refuse(
-            field if field in fields else "rope_parameters" if table else field, "1.0: all of it", usual
+    shares = [table["partial_rotary_factor"] for table in tables.values() if "partial_rotary_factor" in table]
+    shares += [fields.content[field]] if field in fields else []
+    if any(turned != 1.0 for turned in shares or [usual]):
+        told = field if field in fields or not any(tables.values()) else "rope_parameters"
+        fields.refuse(told, "1.0: all of it", usual)
+    given = [
+        Fields(table, f"{fields.where}: {key}").number("rope_theta")
+        for key, table in tables.items()
+        if "rope_theta" in table
+    ]
+    given = given or [fields.number(name, 10_000.0)]
+    given += [fields.number(key) for key in (name, "rope_theta") if fields.content.get(key) is not None]
+    if len(set(given)) > 1:  # which of them counts differs from version to version
+        raise UserError(
+            f"gives the base of rotary positions more than once: {', '.join(f'{one:g}' for one in set(given))}",
+            where=fields.where,
+            fix=f"leave the one that it was trained with, as {name}",
         )
-    if "rope_theta" in table:
-        return Fields(table, f"{fields.where}: rope_parameters").number("rope_theta")
-    return fields.number(name if name in fields else "rope_theta", 10_000.0)
+    return given[0]
+
+
+def _unscaled(fields: Fields, key: str) -> dict[str, Any]:
+    """A table of rotary positions, empty where there is none."""
+    found = fields.content.get(key) or {}
+    known = {"rope_theta", "rope_type", "type", "partial_rotary_factor"}
+    if not isinstance(found, dict) or set(found) - known or _is_scaled(found):
+        fields.refuse(key, "null, or of the type 'default'")
+    return dict(found)
 
 
 def _is_scaled(table: Mapping[str, Any]) -> bool:

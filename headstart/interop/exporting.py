@@ -2,8 +2,6 @@
 
 import copy
 import dataclasses
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,13 +14,11 @@ from headstart.config import nearest
 from headstart.errors import UserError
 from headstart.interop.expressing import unmet
 from headstart.interop.families import Family
-from headstart.interop.importing import refuse_taken
 from headstart.interop.model_card import write_card
+from headstart.interop.new_directory import new_directory, refuse_taken
 from headstart.interop.sentence_heads import SENTENCE_KINDS
 from headstart.interop.table import FAMILIES, NAMES
 from headstart.interop.tokenizers_out import tokenizer_obstacle, write_json
-from headstart.text.durable import flush_directory, rename
-from headstart.training.checkpoint import disk_full_is_try_again
 from headstart.training.loading import LoadedRun, load
 from headstart.training.run_directory import RunDirectory
 
@@ -55,25 +51,14 @@ def export_huggingface(
     exported = chosen.exported(run.config, run.tokenizer, weights, **_target(run, chosen))
     config = {**exported.config, "dtype": "float32"}
     needed = sum(tensor.numel() * 4 for tensor in exported.tensors.values())
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    aside = directory.with_name(f".tmp-{directory.name}-{os.getpid()}")
-    try:
-        with disk_full_is_try_again(directory.parent, needed):
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir()
-            write_json(aside / "config.json", config)
-            if generation := chosen.generation_out(run, run.tokenizer):
-                write_json(aside / "generation_config.json", generation)
-            save_file(exported.tensors, aside / "model.safetensors", {"format": "pt"})
-            chosen.write_vocabularies(run, aside)
-            write_card(run, aside, kind="huggingface")
-            files = tuple(sorted(path.name for path in aside.iterdir()))
-            flush_directory(aside)
-            if directory.is_dir():
-                directory.rmdir()
-            rename(aside, directory)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with new_directory(directory, needed) as aside:
+        write_json(aside / "config.json", config)
+        if generation := chosen.generation_out(run, run.tokenizer):
+            write_json(aside / "generation_config.json", generation)
+        save_file(exported.tensors, aside / "model.safetensors", {"format": "pt"})
+        chosen.write_vocabularies(run, aside)
+        write_card(run, aside, kind="huggingface")
+        files = tuple(sorted(path.name for path in aside.iterdir()))
     return HuggingFaceExport(directory, chosen.name, config["architectures"][0], files)
 
 

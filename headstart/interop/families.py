@@ -103,7 +103,7 @@ class Family:
         if not given:
             return None
         known = {name: kind for kind, name in self.heads.items()}
-        if not isinstance(given, list) or len(given) != 1 or given[0] not in known:
+        if not isinstance(given, list) or len(given) != 1 or given[0] not in tuple(known):
             fields.refuse("architectures", " or ".join(f"[{name!r}]" for name in known))
         return known[given[0]]
 
@@ -196,6 +196,12 @@ def gathered(parts: Iterable[Part], theirs: Mapping[str, Tensor]) -> tuple[dict[
         found = [theirs[name].T if part.turned and theirs[name].ndim == 2 else theirs[name]
                  for name in part.theirs if name in theirs]  # fmt: skip
         missing += [name for name in part.theirs if name not in theirs]
+        for name, tensor in zip(part.theirs, found, strict=False):
+            if not tensor.is_floating_point():
+                raise IntegrityError(
+                    f"{name} is of {str(tensor.dtype).removeprefix('torch.')}, and weights are of floating point",
+                    fix="give a checkpoint that is not quantized",
+                )
         if len(missing) >= MOST_NAMED:  # a configuration may tell of a billion layers
             break
         if len(found) == len(part.theirs):

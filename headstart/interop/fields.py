@@ -58,10 +58,10 @@ class Fields:
             self.refuse(name, f"a whole number from 0 to {LARGEST:,}")
         return int(value)
 
-    def number(self, name: str, default: float | None = None) -> float:
+    def number(self, name: str, default: float | None = None, least: float = 0.0) -> float:
         value = self._given(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e12:
-            self.refuse(name, "a number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= 1e12:
+            self.refuse(name, f"a number from {least:g} on")
         return float(value)
 
     def flag(self, name: str, default: bool | None = None) -> bool:

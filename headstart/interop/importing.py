@@ -2,8 +2,6 @@
 
 import dataclasses
 import hashlib
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,13 @@ from torch import Tensor
 from headstart.errors import HeadstartError, IntegrityError, UserError
 from headstart.interop.families import Described, Family
 from headstart.interop.fields import Fields
+from headstart.interop.new_directory import new_directory, refuse_taken
 from headstart.interop.reading import ForeignDirectory
 from headstart.interop.sentence_heads import SENTENCE_KINDS
 from headstart.interop.table import family_of
-from headstart.interop.tokenizers_in import frame_found
+from headstart.interop.tokenizers_in import frame_found, without_begin
 from headstart.objectives.masked import Corruption
-from headstart.text.durable import flush_directory, rename
-from headstart.training.checkpoint import disk_full_is_try_again, weights_digest, write_tensors
+from headstart.training.checkpoint import weights_digest, write_tensors
 from headstart.training.finetune import DEFAULT_BATCH
 from headstart.training.loading import load
 from headstart.training.loop import LoopConfig
@@ -75,13 +73,14 @@ def _read(
     source: ForeignDirectory, family: Family, fields: Fields
 ) -> tuple[Described, dict[str, Tensor], Vocabularies, list[str]]:
     """What the checkpoint is, its weights under our names, its tokenizers, and what should be told."""
-    theirs = {family.plain_name(name): tensor for name, tensor in source.tensors().items()}
+    theirs = _plainly_named(source.tensors(), family)
     found = family.described(fields, frozenset(theirs))
     words, told = family.read_vocabularies(source, fields, found)
     notes = [*found.notes, *told]
     if found.translation is None:
         frame, is_framed_as_ours = frame_found(words.source, found.frame, str(source.path))
         found = dataclasses.replace(found, frame=frame)
+        notes += without_begin(words.source) if found.objective == "causal" else []
         if frame == "causal" and not is_framed_as_ours and found.head.kind in SENTENCE_KINDS:
             raise UserError(
                 f"architectures is {fields.content.get('architectures')}, and its tokenizer does not put a begin and "
@@ -89,6 +88,20 @@ def _read(
                 fix="import the language model that it was trained from, and fine-tune that",
             )
     return *_fitted(found, family.tensors_in(found, theirs), words, notes), words, notes
+
+
+def _plainly_named(tensors: dict[str, Tensor], family: Family) -> dict[str, Tensor]:
+    """The tensors by their plain names; two that have the same one are refused."""
+    named: dict[str, str] = {}
+    for name in tensors:
+        plain = family.plain_name(name)
+        if plain in named:
+            raise IntegrityError(
+                f"holds {named[plain]} and {name}, which are the same tensor of the model",
+                fix="give a checkpoint with one of them",
+            )
+        named[plain] = name
+    return {plain: tensors[name] for plain, name in named.items()}
 
 
 def _fitted(
@@ -140,32 +153,15 @@ def _origin(source: ForeignDirectory, family: Family, fields: Fields, notes: lis
     }
 
 
-def refuse_taken(out: Path) -> None:
-    """Refuse a place where something is already."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError("is there already, and not empty", where=str(out), fix="give another place")
-
-
 def _write(
     out: Path, config: RunConfig, weights: dict[str, Tensor], words: Vocabularies, result: dict[str, Any]
 ) -> dict[str, Any]:
     """Written aside, read again as any run is, and only then put in its place."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f".tmp-{out.name}-{os.getpid()}")
-    try:
-        with disk_full_is_try_again(out.parent, 4 * result["parameters"]):
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir()
-            run = RunDirectory(aside)
-            write_tensors(run.weights_file, weights)
-            words.save(aside)
-            run.write_config(config)
-            written = run.write_result(result)
-            load(aside)
-            flush_directory(aside)
-            if out.is_dir():
-                out.rmdir()
-            rename(aside, out)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with new_directory(out, 4 * result["parameters"]) as aside:
+        run = RunDirectory(aside)
+        write_tensors(run.weights_file, weights)
+        words.save(aside)
+        run.write_config(config)
+        written = run.write_result(result)
+        load(aside)
     return written

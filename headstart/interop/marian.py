@@ -68,7 +68,6 @@ class Marian(Family):
     model_types = ("marian",)
     is_translator = True
     prefix = "model."
-    is_translator = True
     drops = r"(encoder|decoder)\.embed_positions\.weight|shared\.weight"
     reads = frozenset({*_READ, *_OF_OLD, *_WITHOUT_EFFECT})
 
@@ -119,7 +118,7 @@ class Marian(Family):
                 batch_tokens=CPU_BATCH_TOKENS,
                 smoothing=DEFAULT_SMOOTHING,
                 beam=max(1, fields.integer("num_beams", TranslationConfig.beam)),
-                length_penalty=fields.number("length_penalty", TranslationConfig.length_penalty),
+                length_penalty=fields.number("length_penalty", TranslationConfig.length_penalty, least=-1e12),
             ),
             frame="marian" if is_padded else "causal",
         )

@@ -12,10 +12,7 @@ import contextlib
 import copy
 import importlib.util
 import io
-import json
 import logging
-import os
-import shutil
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,13 +23,13 @@ import torch
 
 from headstart.errors import RunFailed, UserError
 from headstart.interop.model_card import write_card
+from headstart.interop.new_directory import new_directory, refuse_taken
 from headstart.interop.onnx_check import Agreement, check
 from headstart.interop.onnx_parts import Part, parts_of
+from headstart.interop.tokenizers_out import write_json
 from headstart.model.model import Model
-from headstart.text.durable import flush_directory, rename
 from headstart.text.frames import Frame, frame_of, target_frame_of
 from headstart.text.tokenizer import FILE_NAME, Tokenizer
-from headstart.training.checkpoint import disk_full_is_try_again
 from headstart.training.loading import LoadedRun, load
 from headstart.training.vocabularies import SOURCE_FILE, TARGET_FILE, Vocabularies
 
@@ -78,32 +75,17 @@ def export_onnx(run: LoadedRun | str | Path, directory: str | Path) -> OnnxExpor
     refuse_without_packages()
     run = run if isinstance(run, LoadedRun) else load(run)
     directory = Path(directory)
-    _refuse_taken(directory)
+    refuse_taken(directory)
     model = _on_cpu(run.model)
     needed = _weight_bytes(model)
-    place = Path(os.path.abspath(directory))  # "." has no name of its own
-    aside = place.with_name(f".tmp-{place.name}-{os.getpid()}")
-    try:
-        aside.mkdir(parents=True)
-        with disk_full_is_try_again(place.parent, needed):
-            for part in parts_of(model):
-                _write_graph(part, model, aside / part.file, is_large=needed > MOST_BYTES_INSIDE)
-            agreement = _checked(model, aside, run)
-            _for_others(run.vocabularies).save(aside)
-            text = json.dumps(framing(run), indent=1, ensure_ascii=False)
-            (aside / FRAME_FILE).write_text(text + "\n", encoding="utf-8")
-            write_card(run, aside, kind="onnx", agreement=agreement.difference)
-            files = tuple(sorted(path.name for path in aside.iterdir()))
-            flush_directory(aside)
-            if place.is_dir():  # empty, as was seen above
-                place.rmdir()
-            rename(aside, place)
-    except OSError as error:
-        raise UserError(
-            f"cannot be written to ({error.strerror})", where=str(directory), fix="choose another directory"
-        ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with new_directory(directory, needed) as aside:
+        for part in parts_of(model):
+            _write_graph(part, model, aside / part.file, is_large=needed > MOST_BYTES_INSIDE)
+        agreement = _checked(model, aside, run)
+        _for_others(run.vocabularies).save(aside)
+        write_json(aside / FRAME_FILE, framing(run))
+        write_card(run, aside, kind="onnx", agreement=agreement.difference)
+        files = tuple(sorted(path.name for path in aside.iterdir()))
     return OnnxExport(directory, files, agreement.difference, agreement.batches)
 
 
@@ -173,11 +155,6 @@ def refuse_without_packages() -> None:
             f"writing ONNX needs {', '.join(missing)}, not installed here",
             fix="pip install 'headstart[onnx]'",
         )
-
-
-def _refuse_taken(directory: Path) -> None:
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UserError("is there already, and not empty", where=str(directory), fix="give a new directory")
 
 
 def _checked(model: Model, directory: Path, run: LoadedRun) -> Agreement:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from headstart.text.files import foreign_form
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 LARGEST_JSON_BYTES = 256 << 20
 # Weights that run code when they are loaded, or are of a kind that nobody here reads.
-_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.ckpt")
+_PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
 _CONVERT = (
     "convert it in a place where running its code does no harm: transformers.AutoModel….from_pretrained(DIR)"
     ".save_pretrained(NEW, safe_serialization=True)"
@@ -83,7 +84,7 @@ class ForeignDirectory:
                 fix="give the checkpoint's own file",
             )
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(path.read_bytes(), object_pairs_hook=_each_once)
         except (ValueError, RecursionError) as error:
             raise UserError(f"is not JSON ({error})", where=str(path), fix="mend the file") from error
         if not isinstance(content, dict):
@@ -129,10 +130,7 @@ class ForeignDirectory:
             yield file, {name for name, place in index.items() if place == file}
 
     def _refuse_other_weights(self) -> None:
-        unsafe = [name for name in _PICKLES if self.has(name)]
-        unsafe += [
-            path.name for path in sorted(self.path.iterdir()) if path.suffix in (".bin", ".pt", ".pth")
-        ]
+        unsafe = [path.name for path in sorted(self.path.iterdir()) if path.suffix.lower() in _PICKLES]
         if unsafe:
             raise UserError(
                 f"{unsafe[0]} is a pickle, which can run code: it is not read, and there is no {WEIGHTS}",
@@ -152,6 +150,15 @@ class ForeignDirectory:
             with (self.path / name).open("rb") as file:
                 found[name] = hashlib.file_digest(file, "sha256").hexdigest()
         return found
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; a key that stands there twice has two values, and readers differ in which one they take."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {twice[:200]!r} is there twice")
+    return content
 
 
 def _loaded(path: Path) -> dict[str, Tensor]:

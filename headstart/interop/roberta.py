@@ -9,10 +9,12 @@ from torch import Tensor
 from headstart.interop.bert import Bert
 from headstart.interop.families import Described, Exported
 from headstart.interop.fields import Fields
+from headstart.interop.reading import ForeignDirectory
 from headstart.interop.sentence_heads import SENTENCE_KINDS
 from headstart.model.presets import ModelConfig
 from headstart.text.tokenizer import Tokenizer
 from headstart.training.run_directory import RunConfig
+from headstart.training.vocabularies import Vocabularies
 
 
 class Roberta(Bert):
@@ -50,6 +52,19 @@ class Roberta(Bert):
             first = len(theirs[name]) - found.model.context
             theirs = {**theirs, name: theirs[name][max(0, first) :].contiguous()}
         return super().tensors_in(found, theirs)
+
+    def read_vocabularies(
+        self, directory: ForeignDirectory, fields: Fields, found: Described
+    ) -> tuple[Vocabularies, list[str]]:
+        """The tokenizer; positions are not counted over the padding token, so no text may hold it."""
+        words, told = super().read_vocabularies(directory, fields, found)
+        roles, padding = words.source.roles, fields.integer("pad_token_id", 1)
+        others = [identity for role, identity in roles.items() if role != "pad"]
+        if padding != roles["pad"] or padding in others:
+            fields.refuse(
+                "pad_token_id", "that of a padding token, which the tokenizer has for nothing else", 1
+            )
+        return words, told
 
     def wanted(self, model: ModelConfig) -> dict[str, tuple[Any, ...]]:
         return {**super().wanted(model), "segments": (0, 1)}

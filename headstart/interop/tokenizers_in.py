@@ -11,6 +11,7 @@ from headstart.errors import UserError
 from headstart.interop.fields import Fields
 from headstart.interop.reading import ForeignDirectory
 from headstart.text.frames import FrameName
+from headstart.text.marian import MOST_UNUSED
 from headstart.text.roles import Role, roles_among
 from headstart.text.tokenizer import Tokenizer
 
@@ -39,6 +40,7 @@ def read_tokenizer(directory: ForeignDirectory, fields: Fields, frame: FrameName
     where = str(directory.path)
     settings = directory.json("tokenizer_config.json") if directory.has("tokenizer_config.json") else {}
     spec = {**_spec(directory, settings, frame), "truncation": None, "padding": None}
+    refuse_far_ids(spec, f"{where}/tokenizer.json")
     spec, notes = _as_configured(spec, settings)
     pieces = Tokenizer(spec, f"{where}/tokenizer.json").pieces  # which the library could read, so that we can
     named = _named(directory, settings)
@@ -70,6 +72,21 @@ def _spec(directory: ForeignDirectory, settings: Spec, frame: FrameName) -> Spec
         where=str(directory.path),
         fix=_SAVE,
     )
+
+
+def refuse_far_ids(spec: Spec, where: str) -> None:
+    """Refuse ids far beyond the number of pieces: every id below the largest would be given its place in memory."""
+    pieces, added = spec["model"].get("vocab"), spec.get("added_tokens")
+    identities = [*(pieces.values() if isinstance(pieces, dict) else ())]
+    identities += [
+        token.get("id") for token in (added if isinstance(added, list) else ()) if isinstance(token, dict)
+    ]
+    count = len(identities) + (len(pieces) if isinstance(pieces, list) else 0)
+    largest = max((identity for identity in identities if isinstance(identity, int)), default=0)
+    if largest > count + MOST_UNUSED:
+        raise UserError(
+            f"has {count:,} pieces, and the id {largest:,}", where=where, fix="give the checkpoint's own file"
+        )
 
 
 def _lines(directory: ForeignDirectory, name: str) -> list[str]:
@@ -195,10 +212,10 @@ def _check_added(settings: Spec, pieces: list[str], where: str) -> None:
     added = settings.get("added_tokens_decoder")
     for key, entry in added.items() if isinstance(added, dict) else ():
         spelling = _spelling(entry)
-        identity = int(key) if str(key).isdecimal() else -1
+        identity = int(key) if key.isdecimal() and len(key) < 10 else -1
         if not 0 <= identity < len(pieces) or pieces[identity] != spelling:
             raise UserError(
-                f"tokenizer_config.json has the token {spelling!r} as {key}, and tokenizer.json has not",
+                f"tokenizer_config.json has the token {spelling!r} as {key[:10]}, and tokenizer.json has not",
                 where=where,
                 fix=_SAVE,
             )
@@ -258,8 +275,7 @@ def _with_roles(spec: Spec, named: Mapping[Role, str], frame: FrameName) -> tupl
 
 def frame_found(tokenizer: Tokenizer, frame: FrameName, where: str) -> tuple[FrameName, bool]:
     """The frame that fits what their tokenizer puts around texts, and whether a text comes out the very same."""
-    plain = {key: value for key, value in tokenizer.spec.items() if key != "roles"}
-    theirs = tokenizers.Tokenizer.from_str(json.dumps(plain))
+    theirs = _library(tokenizer)
     one, two = theirs.encode("a").ids, theirs.encode("a", "b").ids
     a, b = (theirs.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
     if frame == "causal":
@@ -277,3 +293,19 @@ def frame_found(tokenizer: Tokenizer, frame: FrameName, where: str) -> tuple[Fra
         where=where,
         fix="this checkpoint reads texts in a way that Headstart has no frame for",
     )
+
+
+def without_begin(tokenizer: Tokenizer) -> list[str]:
+    """What should be told where their tokenizer puts no begin before a prompt, as ours does."""
+    begin = tokenizer.id_of("begin")
+    if _library(tokenizer).encode("a").ids[:1] == [begin]:
+        return []
+    return [
+        f"its tokenizer puts nothing before a prompt: here {tokenizer.pieces[begin]} stands before each, as begin"
+    ]
+
+
+def _library(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+    """As the `tokenizers` library reads it, with what it puts around a text."""
+    plain = {key: value for key, value in tokenizer.spec.items() if key != "roles"}
+    return tokenizers.Tokenizer.from_str(json.dumps(plain))

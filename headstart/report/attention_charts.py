@@ -29,6 +29,7 @@ _FONT = "DejaVu Sans, Noto Sans, Liberation Sans, Arial, sans-serif"
 _LABEL_PIXELS, _LABEL_UNITS = 10.5, 13
 _UNIT_PIXELS = 0.56 * _LABEL_PIXELS
 _GAP, _MARGIN = 16, 24
+_LEAST_STEP = 46  # pixels from map to map
 _FEWEST_DOTS = 6  # of a map's picture on each side of a cell
 _LARGEST_NUMBERED = 14  # tokens on a side up to which a large map has its numbers in it
 KINDS = {
@@ -99,6 +100,15 @@ class _Panel(NamedTuple):
         return self.cell * len(self.map.rows)
 
     @property
+    def across(self) -> float:
+        """From one map to the next; those of a token or two still need room for their names."""
+        return max(self.map_width + _GAP, _LEAST_STEP)
+
+    @property
+    def down(self) -> float:
+        return max(self.map_height + _GAP, _LEAST_STEP)
+
+    @property
     def left(self) -> float:
         """Room for the layers' names and the rows' labels."""
         return 26 + 8 + _UNIT_PIXELS * max(map(_units, self.row_labels))
@@ -110,7 +120,7 @@ class _Panel(NamedTuple):
 
     @property
     def height(self) -> float:
-        return self.above + len(self.layers) * (self.map_height + _GAP) - _GAP
+        return self.above + len(self.layers) * self.down - _GAP
 
 
 def _panel(one: AttentionMap, layers: Sequence[int] | None, heads: Sequence[int] | None) -> _Panel:
@@ -135,18 +145,18 @@ def _draw_panel(root: ET.Element, panel: _Panel, top: float) -> float:
     assert defs is not None
     ET.SubElement(defs, "path", {"id": name, "d": _masked_path(one.mask, panel.cell), "fill": "url(#hatch)"})
     for row, layer in enumerate(panel.layers):
-        y = above + row * (panel.map_height + _GAP)
+        y = above + row * panel.down
         middle = y + panel.map_height / 2
         _text(root, _MARGIN + 10, middle, f"layer {layer + 1}", anchor="middle", turn=-90, colour=MUTED)
         _draw_labels(root, panel.row_labels, one.rows, left - 6, y, panel.cell, is_row=True)
         for column, head in enumerate(panel.heads):
-            x = left + column * (panel.map_width + _GAP)
+            x = left + column * panel.across
             if row == 0:
                 centre = x + panel.map_width / 2
                 _text(root, centre, top + 32, f"head {head + 1}", anchor="middle", colour=MUTED)
                 _draw_labels(root, panel.column_labels, one.columns, x, y - 6, panel.cell, is_row=False)
             _draw_map(root, panel, layer, head, x, y, name)
-    return left + len(panel.heads) * (panel.map_width + _GAP) - _GAP + 0.5 * _UNIT_PIXELS * _LABEL_UNITS
+    return left + len(panel.heads) * panel.across - _GAP + 0.5 * _UNIT_PIXELS * _LABEL_UNITS
 
 
 def _draw_map(

@@ -17,7 +17,7 @@ from headstart.serve import messages
 from headstart.serve.desk import Desk
 from headstart.serve.gate import Access, Gate, Limits
 from headstart.serve.models import Models
-from headstart.serve.refusals import Refused, as_json, refusal_of
+from headstart.serve.refusals import Refused, as_json, not_valid, refusal_of
 from headstart.serve.streaming import Lines
 
 PAGE = Path(__file__).parent / "page"
@@ -193,11 +193,8 @@ def _answer(refused: Refused) -> Response:
 
 
 async def _not_valid(request: Request, error: Any) -> Response:
-    """The first thing that is wrong, and where; never what was sent, which may be anything."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part != "body")
-    what = f"{place}: {first['msg']}" if place else str(first["msg"])
-    return _answer(Refused(422, what, "GET /openapi.json says what may be asked"))
+    """The first thing that is wrong, and where."""
+    return _answer(not_valid(error.errors()[0]))
 
 
 async def _not_served(request: Request, error: Any) -> Response:

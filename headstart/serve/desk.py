@@ -59,6 +59,7 @@ class Desk:
                 self._loading[served.name] = loading
                 loading.add_done_callback(partial(self._is_loaded, served.name))
             await asyncio.shield(loading)
+            self.models.run(served.name, ability)  # its directory may hold another run by now
         return served, served.loaded()
 
     def _is_loaded(self, name: str, done: "asyncio.Future[LoadedRun]") -> None:
@@ -139,6 +140,9 @@ class Desk:
         )  # fmt: skip
         try:
             await stream.open(start)
+        except OutOfTime:
+            stream.close()
+            raise busy("the writing could not begin in time") from None
         except BaseException:
             stream.close()
             raise

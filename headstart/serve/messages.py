@@ -55,7 +55,7 @@ class ScoreRequest(BaseModel):
 
 
 class TranslateRequest(BaseModel):
-    model_config = _asked(run="english-french", text="A beautiful novel.", beam=5)
+    model_config = _asked(run="french", text="A beautiful novel.", beam=5)
 
     run: RunName = None
     text: Text
@@ -99,6 +99,7 @@ class RunAbout(BaseModel):
     length: int
     parameters: int
     start: str
+    start_run: str | None
     loaded: bool
 
 

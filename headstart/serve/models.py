@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +44,9 @@ class ServedRun:
     path: Path
     config: RunConfig
     machine: Machine
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Of all finished runs that are served, by the digest of their weights: one may be the start of another."""
+
     _loaded: LoadedRun | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -56,10 +59,14 @@ class ServedRun:
         return self._loaded is not None
 
     def loaded(self) -> LoadedRun:
-        """The run in memory; whoever comes while it is being loaded waits for it."""
+        """The run in memory; whoever comes while it is being loaded waits for it.
+
+        What counts is the directory as it is then: its run may have been trained on, or be another one.
+        """
         with self._lock:
             if self._loaded is None:
                 self._loaded = load(self.path, self.machine.device)
+                self.config = self._loaded.config
             return self._loaded
 
     def about(self) -> dict[str, Any]:
@@ -67,7 +74,8 @@ class ServedRun:
         config = self.config
         return {
             "name": self.name, "objective": config.objective, "can": list(self.can), "labels": config.labels,
-            "pairs": config.pairs, "length": config.length, "start": config.start[:12], "loaded": self.is_loaded,
+            "pairs": config.pairs, "length": config.length, "start": config.start[:12],
+            "start_run": self.names.get(config.start), "loaded": self.is_loaded,
             "parameters": sum(part.count for part in components(config.model, config.head)),
         }  # fmt: skip
 
@@ -116,6 +124,9 @@ class Models:
                 runs.append(ServedRun(name, path, RunDirectory(path).read_config(), machine))
         if not taken:
             raise UserError("no run is given", fix="give the directories of runs: headstart serve runs/tuned")
+        names = {digest: run.name for run in runs if (digest := _digest(run.path))}
+        for run in runs:
+            run.names = names
         return cls(runs, studies)
 
     def run(self, name: str | None, ability: Ability) -> ServedRun:
@@ -148,6 +159,15 @@ def _only(able: list[ServedRun], ability: Ability) -> ServedRun:
         raise Refused(400, f"none of the runs can {_DOING[ability]}", f"serve a {fitting} run")
     names = ", ".join(run.name for run in able)
     raise Refused(400, f"{len(able)} runs can {_DOING[ability]}, and none is named", f"name one of: {names}")
+
+
+def _digest(path: Path) -> str:
+    """The sha256 over a finished run's weights, as it tells it; what is wrong there is told when it is used."""
+    try:
+        result = RunDirectory(path).read_result()
+    except IntegrityError:
+        return ""
+    return str(result["weights_sha256"]) if result else ""
 
 
 def _name(path: Path, taken: set[str]) -> str:

@@ -47,7 +47,9 @@ class PatientProtocol(H11Protocol):
         super().connection_made(transport)
         self._await_headers()
         if len(self.connections) > self.patience.connections:
-            next(iter(self.waiting)).transport.abort()
+            oldest = next(iter(self.waiting))
+            oldest._has_headers()  # at once: the next of many that come together must find another
+            oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_headers()

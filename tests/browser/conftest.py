@@ -84,6 +84,12 @@ class Browser:
 
         ActionChains(self.driver, duration=0).send_keys(*keys).perform()
 
+    def hover(self, selector):
+        """Move the pointer over an element, and press nothing."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        ActionChains(self.driver, duration=0).move_to_element(self.find(selector)).perform()
+
     def texts(self, selector):
         """The text of every element, hidden parts too."""
         return self.ask("[...document.querySelectorAll(arguments[0])].map(one => one.textContent)", selector)

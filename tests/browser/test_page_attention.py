@@ -23,7 +23,7 @@ def test_a_token_looks_where_the_model_looked(page):
     assert len(browser.texts("#attention .map")) == layers * heads
     for layer, head, row in [(0, 0, rows - 1), (1, 1, 2)]:
         browser.click(f"#attention .map[aria-label='Layer {layer + 1}, head {head + 1}']")
-        browser.click(f"#attention .looking .token:nth-of-type({row + 1})")
+        browser.hover(f"#attention .looking .token:nth-of-type({row + 1})")
         shown = shown_row(browser)
         assert [value is not None for value in shown] == found.mask[row].tolist()
         percents = [100 * weight for weight in found.weights[layer, head, row, : row + 1]]
@@ -54,6 +54,7 @@ def test_the_mask_is_shown_as_what_it_is(page):
     assert len(browser.texts("#attention .side .forbidden")) == count * (count - 1) // 2
     assert len(browser.texts("#attention .side .allowed")) == count * (count + 1) // 2
     assert "subsequent mask" in browser.texts("#attention .side figcaption")[0]
+    assert "Grey is what the mask forbids" in browser.texts("#attention .all figcaption")[0]
     fills = "getComputedStyle(document.querySelector('#attention .side .forbidden')).fill"
     assert "hatch-mask" in browser.ask(fills)
 

@@ -23,6 +23,9 @@ def test_both_runs_say_what_predict_says(page, capsys, tmp_path):
         answer = json.loads(told.out)
         labels.append(answer["label"])
         assert browser.texts(f"{column} h3") == [kind]
+        start = {"classification": "from the run causal", "char": "from scratch"}[kind]
+        assert browser.texts(f"{column} p.quiet")[0] == start
+        assert browser.texts(f"{column} .legend li")[2].endswith("on one scale for both")
         assert browser.texts(f"{column} .answer")[0].startswith(answer["label"])
         numbers = [float(text.split()[0]) for text in browser.texts(f"{column} .bars .number")]
         assert numbers == pytest.approx([100 * v for v in answer["probabilities"].values()], abs=0.051)

@@ -19,6 +19,7 @@ from headstart.training.loading import load
 KINDS = {
     "bert": ("bert-base", "masked"), "gpt2": ("gpt2", "causal"), "llama": ("modern-small", "causal"),
     "classifier": ("bert-base", "classification"), "neox": ("tiny", "causal"), "scored": ("gpt2", "classification"),
+    "roberta": ("bert-base", "masked", {"segments": 0, "context": 400}),
 }  # fmt: skip
 
 
@@ -39,7 +40,8 @@ def sound(tmp_path_factory):
 
     def of(kind):
         if kind not in made:
-            run = random_runs.write(path / f"{kind}-run", *KINDS[kind])
+            preset, objective, *fields = KINDS[kind]
+            run = random_runs.write(path / f"{kind}-run", preset, objective, **dict(*fields))
             made[kind] = export_huggingface(run, path / kind).directory
         return made[kind]
 
@@ -104,7 +106,9 @@ def test_code_that_a_checkpoint_brings_is_refused_by_name(copy, tmp_path, capsys
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "adapter.bin"])
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "model.pt", "adapter.bin", "MODEL.BIN", "last.ckpt", "a.pkl"]
+)
 @pytest.mark.parametrize("way", ["pickle", "torch"])
 def test_a_pickle_is_refused_with_the_way_to_convert_it(copy, tmp_path, capsys, name, way):
     directory, canary = copy(), tmp_path / "canary"
@@ -237,6 +241,27 @@ def test_an_output_that_is_not_tied_although_it_says_so_is_refused(copy, capsys)
     refused(capsys, directory, 3, "lm_head.weight should repeat")
 
 
+@pytest.mark.parametrize("part", ["query", "output.dense"])
+def test_weights_that_are_whole_numbers_are_named(copy, capsys, part):
+    """Joined with floats of the same layer they would become floats in silence."""
+    directory = copy()
+    place = "attention.self.query" if part == "query" else "output.dense"
+    name = f"bert.encoder.layer.0.{place}.weight"
+    tensors(directory, lambda found: found | {name: found[name].to(torch.int8)})
+    refused(capsys, directory, 3, f"encoder.layer.0.{place}.weight is of int8")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "as_well"),
+    [("gpt2", "transformer.wte.weight", "wte.weight"),
+     ("bert", "bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma")],
+)  # fmt: skip
+def test_two_tensors_for_one_place_are_refused(copy, capsys, kind, name, as_well):
+    directory = copy(kind)
+    tensors(directory, lambda found: found | {as_well: found[name] + 1})
+    refused(capsys, directory, 3, name, as_well, "the same tensor")
+
+
 @pytest.mark.parametrize("depth", [3, 10**9])
 def test_a_configuration_of_more_layers_than_there_are_is_refused_at_once(copy, capsys, depth):
     directory = copy()
@@ -283,6 +308,22 @@ FIELDS = {
         "llama", {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "attention_bias": "gone",
                   "mlp_bias": "gone"}, "sliding_window is missing, which means 4096",
     ),
+    "two bases of positions": (
+        "llama", {"rope_theta": 7.0, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+        "gives the base of rotary positions more than once",
+    ),
+    "two tables of positions": (
+        "llama", {"rope_theta": "gone", "rope_scaling": {"type": "default", "rope_theta": 7.0},
+                  "rope_parameters": {"rope_theta": 1e4}}, "gives the base of rotary positions more than once",
+    ),
+    "a base that nobody reads": ("neox", {"rotary_emb_base": "gone", "rope_theta": 77.0}, "more than once"),
+    "a part turned by one of two": (
+        "neox", {"rotary_pct": 0.25, "rope_parameters": {"partial_rotary_factor": 1.0}}, "rotary_pct is 0.25",
+    ),
+    "a list for a name": ("bert", {"architectures": [["BertModel"]]}, "architectures is [['BertModel']]"),
+    "padding that is a word": ("roberta", {"pad_token_id": 300}, "pad_token_id is 300"),
+    "padding that ends a text": ("roberta", {"pad_token_id": 3}, "pad_token_id is 3"),
+    "a negative epsilon": ("bert", {"layer_norm_eps": -1.0}, "layer_norm_eps is -1.0"),
     "scores by layer": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
     "sublayers side by side": ("neox", {"use_parallel_residual": True}, "use_parallel_residual is True"),
     "a quarter turned": ("neox", {"rotary_pct": 0.25}, "rotary_pct is 0.25"),
@@ -312,6 +353,13 @@ def test_a_config_that_is_none_is_refused(copy, capsys, raw):
     refused(capsys, directory, 2, "config.json")
 
 
+def test_a_key_that_is_there_twice_is_refused(copy, capsys):
+    directory = copy()
+    path = directory / "config.json"
+    path.write_text(path.read_text().replace("{", '{"hidden_act": "relu",', 1))
+    refused(capsys, directory, 2, "config.json", "the key 'hidden_act' is there twice")
+
+
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
 def test_a_file_that_is_missing_is_named(copy, capsys, file):
     directory = copy()
@@ -335,6 +383,24 @@ def test_a_tokenizer_that_is_none_is_refused(copy, capsys, fields):
     directory = copy()
     change(directory, "tokenizer.json", **fields)
     refused(capsys, directory, 2, "tokenizer.json")
+
+
+@pytest.mark.parametrize("place", ["vocab", "added_tokens"])
+def test_an_id_far_beyond_the_others_is_refused_before_memory_is_taken_for_it(copy, capsys, place):
+    directory = copy()
+    spec = json.loads((directory / "tokenizer.json").read_text())
+    if place == "vocab":
+        spec["model"]["vocab"][max(spec["model"]["vocab"])] = 2**32 - 2
+    else:
+        spec["added_tokens"].append({**spec["added_tokens"][-1], "content": "<far>", "id": 2**32 - 2})
+    (directory / "tokenizer.json").write_text(json.dumps(spec))
+    refused(capsys, directory, 2, "tokenizer.json", "the id 4,294,967,294")
+
+
+def test_an_added_token_with_a_number_of_thousands_of_digits_is_refused(copy, capsys):
+    directory = copy()
+    change(directory, "tokenizer_config.json", added_tokens_decoder={"9" * 5000: {"content": "x"}})
+    refused(capsys, directory, 2, "tokenizer_config.json has the token 'x'")
 
 
 def test_no_tokenizer_at_all_is_refused(copy, capsys):

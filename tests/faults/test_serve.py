@@ -200,6 +200,30 @@ def test_where_there_are_too_many_sockets_the_one_that_waited_longest_goes():
         assert status_of(serving.all_of(second)) == 200
 
 
+def test_many_sockets_that_come_together_are_too_many_together():
+    with (
+        serving.serving(
+            tiny_runs.path_of("classification"), patience=Patience(header_seconds=60, connections=20)
+        ) as served,
+        contextlib.ExitStack() as stack,
+    ):
+        idle = [stack.enter_context(socket.socket()) for _ in range(80)]
+        for one in idle:
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", served.port))
+        assert served.get("/health").status == 200
+        serving.wait_until(lambda: sum(map(is_open, idle)) <= 20)
+
+
+def is_open(found):
+    try:
+        return found.recv(1, socket.MSG_PEEK) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
 def steps(wait=lambda: None, on_close=lambda: None, text="x"):
     """A stand-in for the writing: endless, and it tells when it is closed."""
     started = []
@@ -233,6 +257,15 @@ def test_a_token_that_takes_too_long_ends_the_answer_too(hasty, monkeypatch):
         "run": "causal", "text": "", "tokens": [], "stop": "time", "token_count": 0, "notes": [],
     }  # fmt: skip
     gate.release(9)
+
+
+def test_writing_that_cannot_begin_in_time_is_put_off():
+    limits = Limits(generation_seconds=0)
+    with serving.serving(tiny_runs.path_of("causal"), limits=limits) as served:
+        for _ in range(2 * limits.streams):  # and leaves room for the next
+            status, answer = served.post("/api/generate")
+            assert (status, answer["error"]["what"]) == (503, "the writing could not begin in time")
+            serving.wait_until(lambda: served.application._working == 0)
 
 
 def test_a_reader_who_does_not_read_stops_the_writing_and_is_cut_off(hasty, monkeypatch):

@@ -1,20 +1,32 @@
 """The model card: true, complete, accepted by the Hub, and untouched by what names and labels contain."""
 
 import dataclasses
+import itertools
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
+import random_runs
+import small
 import tiny_runs
+import torch
 import translators
 from markdown_it import MarkdownIt
 
+from headstart.decoding.beam import Beam
+from headstart.decoding.search import Sampling
+from headstart.interop.exporting import export_huggingface
 from headstart.interop.make_again import base_name
 from headstart.interop.markdown import code, code_block, table
 from headstart.interop.model_card import card, write_card
 from headstart.plan.parameters import total
+from headstart.text.frames import frame_of
+from headstart.training.generating import generate
 from headstart.training.loading import load
+from headstart.training.predicting import embed, predict
+from headstart.training.translating import Search, translate
 
 HOSTILE = [
     "a|b",
@@ -208,6 +220,86 @@ def test_what_is_not_known_is_not_told(tmp_path):
     assert "The run was imported, and not trained here." in text
     assert "a checkpoint of the kind `gpt2`; sha256 over its files: `abc`" in text
     assert "None are recorded." in text
+
+
+# ---- used ---------------------------------------------------------------------------------------------------
+
+
+def used(run, tmp_path, monkeypatch, capsys):
+    """The names that the code under "Use" of an export defines, once it has run, and what it printed."""
+    pytest.importorskip("transformers", reason="needs the extra hf")
+    export_huggingface(run, tmp_path / "out")
+    monkeypatch.chdir(tmp_path / "out")
+    names = {}
+    exec(compile(blocks(Path("README.md").read_text())[0], "use", "exec"), names)
+    assert capsys.readouterr().out.strip()
+    return names
+
+
+TEXTS = [*small.sentences(3, seed=4), "la fin " * 40]
+
+
+@pytest.mark.parametrize("objective", ["classification", "multilabel", "regression"])
+def test_the_code_on_the_card_predicts_what_headstart_predicts(tmp_path, monkeypatch, capsys, objective):
+    run = random_runs.write(tmp_path / "run", "bert-base", objective)
+    names = used(run, tmp_path, monkeypatch, capsys)
+    for answer, one in zip(names["predict"](TEXTS), predict(run, TEXTS, tiny_runs.MACHINE), strict=True):
+        expected = one.answer["value"] if objective == "regression" else one.answer["probabilities"]
+        assert answer == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_code_on_the_card_takes_pairs_where_the_run_does(tmp_path, monkeypatch, capsys):
+    run = random_runs.write(tmp_path / "run", "bert-base", "classification")
+    run = dataclasses.replace(run, config=dataclasses.replace(run.config, pairs=True))
+    pairs = list(itertools.pairwise(TEXTS[:3]))
+    answers = used(run, tmp_path, monkeypatch, capsys)["predict"](pairs)
+    for answer, one in zip(answers, predict(run, pairs, tiny_runs.MACHINE), strict=True):
+        assert answer == pytest.approx(one.answer["probabilities"], abs=1e-5)
+
+
+def test_the_code_on_the_card_writes_what_headstart_writes(tmp_path, monkeypatch, capsys):
+    run = tiny_runs.run_of("rotary")
+    names = used(run, tmp_path, monkeypatch, capsys)
+    (ours,) = generate(run, "le livre", tiny_runs.MACHINE, max_tokens=10, sampling=Sampling(temperature=0))
+    assert ours.text
+    assert names["generate"]("le livre", 10) == "le livre" + ours.text
+
+
+@pytest.mark.parametrize("objective", ["masked", "masked-nsp"])
+def test_the_code_on_the_card_fills_a_mask(tmp_path, monkeypatch, capsys, objective):
+    run = random_runs.write(tmp_path / "run", "bert-base", objective)
+    names = used(run, tmp_path, monkeypatch, capsys)
+    found = names["fill"]("le " + names["tokenizer"].mask_token)
+    ids = frame_of(run.tokenizer, "masked").one(
+        [*run.tokenizer.encode("le "), run.tokenizer.id_of("mask")], 32
+    )
+    with torch.no_grad():
+        logits = run.model(
+            torch.tensor(ids.tokens)[None], segments=torch.zeros(1, len(ids.tokens), dtype=torch.long)
+        )
+    logits = logits.masked if objective == "masked-nsp" else logits
+    assert found == [run.tokenizer.decode([int(logits[0, -2].argmax())], keep_specials=True)]
+
+
+def test_the_code_on_the_card_gives_vectors(tmp_path, monkeypatch, capsys):
+    run = random_runs.write(tmp_path / "run", "bert-base", "base", pooling="first")
+    vectors, present = used(run, tmp_path, monkeypatch, capsys)["vectors"](TEXTS)
+    for row, mask, one in zip(vectors, present, embed(run, TEXTS, tiny_runs.MACHINE, "mean"), strict=True):
+        torch.testing.assert_close(row[mask > 0].mean(0), torch.from_numpy(one.vectors), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["joint", "separate"])
+def test_the_code_on_the_card_translates_as_headstart_does(tmp_path, monkeypatch, capsys, kind):
+    run = translators.run_of(kind)
+    settings = dataclasses.replace(run.config.translation, beam=1)
+    run = dataclasses.replace(run, config=dataclasses.replace(run.config, translation=settings))
+    names = used(run, tmp_path, monkeypatch, capsys)
+    texts = [text[:25] for text in TEXTS[:3]]
+    found = translate(run, texts, tiny_runs.MACHINE, Search(beam=Beam(beams=1), max_tokens=12))
+    for text, ours in zip(texts, found, strict=True):
+        theirs = names["translate"](text)  # it goes on to the longest text
+        assert ours.candidates[0].text
+        assert theirs.startswith(ours.candidates[0].text.rstrip("\ufffd"))
 
 
 # ---- made again ---------------------------------------------------------------------------------------------

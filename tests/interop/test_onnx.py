@@ -191,7 +191,7 @@ def test_a_full_disk_leaves_nothing_and_is_told(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_holds_something_is_left_alone(copied, tmp_path, monkeypatch):
+def test_a_directory_that_holds_something_is_left_alone(copied, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(UserError, match="not empty"):
         export_onnx(tiny_runs.path_of("classification"), tmp_path)
@@ -199,8 +199,7 @@ def test_a_directory_that_holds_something_is_left_alone(copied, tmp_path, monkey
         export_onnx(tiny_runs.path_of("classification"), tmp_path / "mine.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     (tmp_path / "empty").mkdir()
-    monkeypatch.chdir(tmp_path / "empty")
-    assert export_onnx(tiny_runs.path_of("classification"), ".").files
+    assert export_onnx(tiny_runs.path_of("classification"), tmp_path / "empty").files
     assert (tmp_path / "empty" / "model.onnx").exists()
 
 

@@ -200,6 +200,17 @@ def test_greedy_search_writes_the_same_tokens(place, name):
     assert out[0].tolist() == [*prompt, *ours]
 
 
+@pytest.mark.parametrize(("name", "is_told"), [("gpt2", True), ("llama", False)])
+def test_a_begin_that_their_tokenizer_does_not_put_is_told(place, name, is_told):
+    """Llama's own puts `<s>` before a prompt; with GPT-2's the prompt of `generate` is another than theirs."""
+    _, run, exported = place(name)
+    source = transformers.AutoTokenizer.from_pretrained(exported.directory.with_name(name))
+    begin = run.tokenizer.id_of("begin")
+    assert (source("le livre")["input_ids"][0] != begin) == is_told
+    notes = json.loads((run.path / "result.json").read_text())["imported"]["notes"]
+    assert any("puts nothing before a prompt" in note for note in notes) == is_told
+
+
 def test_a_classifier_predicts_with_its_labels(place):
     model, run, exported = place("bert-classifier")
     found = list(predict(run, foreign.TEXTS, MACHINE))

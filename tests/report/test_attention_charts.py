@@ -153,6 +153,14 @@ def test_labels_never_stand_on_each_other_and_nothing_leaves_the_picture(rows, c
     heights = sorted({float(node.get("y")) for node in labels})
     assert all(b - a >= 10.5 for a, b in itertools.pairwise(heights))
     assert (len(labels) == rows) or not single, "a large map names every token"
+    heads = [float(node.get("x")) for node in root.iter(f"{SVG}text") if node.text.startswith("head ")]
+    layers = [
+        float(re.findall(r"[\d.]+", node.get("transform"))[1])
+        for node in root.iter(f"{SVG}text")
+        if node.text.startswith("layer ")
+    ]
+    for places in (heads, layers):
+        assert all(b - a >= 40 for a, b in itertools.pairwise(places)), "which is how wide a name is"
     for node in root.iter(f"{SVG}text"):
         if node.get("x"):
             assert 0 <= float(node.get("x")) <= wide

@@ -60,7 +60,7 @@ def test_runs_are_listed_with_what_they_can_do(served):
     assert runs["classification"]["labels"] == ["non", "oui"]
     assert runs["pairs"]["pairs"]
     assert runs["causal"]["can"] == ["generate", "score", "attention"]
-    assert runs["causal"]["start"] == "scratch"
+    assert (runs["causal"]["start"], runs["causal"]["start_run"]) == ("scratch", None)
     model = tiny_runs.run_of("causal").model
     assert runs["causal"]["parameters"] == sum(p.numel() for p in model.parameters())
 
@@ -177,6 +177,21 @@ def test_a_report_is_served_as_it_is_written_or_made_anew(served, study):
 # ---- names --------------------------------------------------------------------------------------------------
 
 
+def test_a_start_that_is_served_too_is_told_by_its_name(tmp_path):
+    base, tuned = tmp_path / "base", tiny_runs.path_of("classification")
+    shutil.copytree(tiny_runs.path_of("causal"), base)
+
+    def start(*paths):
+        about = Models.at(paths, tiny_runs.MACHINE).runs["classification"].about()
+        return about["start"], about["start_run"]
+
+    digest = tiny_runs.run_of("causal").digest[:12]
+    assert start(tuned, base) == (digest, "base")
+    assert start(tuned) == (digest, None)
+    (base / "result.json").write_text("no JSON")
+    assert start(tuned, base) == (digest, None), "which is told when it is used"
+
+
 def test_runs_of_one_name_are_told_apart(tmp_path):
     paths = [tmp_path / part / "tuned" for part in ("a", "b", "c")]
     for path in paths:
@@ -203,14 +218,12 @@ def test_what_is_neither_a_run_nor_a_study_is_refused(tmp_path):
         ("classify", {"run": "causal", "text": "x"}, 400, "it cannot classify"),
         ("classify", {"run": "pairs", "text": "x"}, 400, "pairs of texts"),
         ("classify", {"run": "classification", "text": "x", "text_b": "y"}, 400, "single texts"),
-        ("classify", {"run": "classification", "text": "x" * (MOST_CHARACTERS + 1)}, 422, "text: "),
-        ("classify", {"run": "classification"}, 422, "text: "),
-        ("classify", {"run": "classification", "text": 5}, 422, "text: "),
-        ("classify", {"run": "classification", "text": "x", "colour": 1}, 422, "colour: "),
-        ("generate", {"run": "causal", "max_tokens": 10**9}, 422, "max_tokens: "),
-        ("generate", {"run": "causal", "max_tokens": "5"}, 422, "max_tokens: "),
-        ("generate", {"run": "causal", "temperature": float("nan")}, 422, "temperature: "),
-        ("attention", {"run": "causal", "text": "x", "target": "y"}, 400, "writes no target"),
+        (
+            "attention",
+            {"run": "causal", "text": "x", "target": "y"},
+            400,
+            "causal: is a causal run: it writes no",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_a_fix(served, path, asked, status, what):
@@ -218,6 +231,73 @@ def test_what_cannot_be_served_is_refused_with_a_fix(served, path, asked, status
     assert found == status
     assert what in answer["error"]["what"]
     assert answer["error"]["fix"]
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "what", "fix"),
+    [
+        (
+            "classify",
+            {"text": "x" * (MOST_CHARACTERS + 1)},
+            "text is longer than 20,000 characters",
+            "give less of it",
+        ),
+        ("classify", {}, "text is missing", "give it"),
+        ("classify", {"text": 5}, "text is no text", "give a text"),
+        ("classify", {"text": "x", "colour{0}": 1}, "colour{0} is not known here", "GET /openapi.json says"),
+        (
+            "classify",
+            {"text": "x", "influence": "y"},
+            "influence is not one",
+            "'leave-one-out' or 'gradient'",
+        ),
+        ("classify", {"text": "\ud800"}, "text is no Unicode text", "surrogates"),
+        ("classify", [], "the body is no object", "send one JSON object"),
+        ("generate", {"max_tokens": 10**9}, "max_tokens is too large", "give 512 at most"),
+        ("generate", {"max_tokens": 0}, "max_tokens is too small", "give 1 or more"),
+        ("generate", {"max_tokens": "5"}, "max_tokens is no whole number", "give a whole number"),
+        ("generate", {"seed": 2**63}, "seed is too large", "give less than 9,223,372,036,854,775,808"),
+        ("generate", {"stream": 1}, "stream is neither true nor false", "give true or false"),
+        ("generate", {"temperature": -1.5}, "temperature is too small", "give 0 or more"),
+        ("generate", {"temperature": "hot"}, "temperature is no number", "give a number"),
+        ("generate", {"temperature": float("nan")}, "temperature is no finite number", "give a number"),
+        ("generate", {"top_p": 0.0}, "top_p is too small", "give more than 0"),
+    ],
+)
+def test_a_field_that_is_wrong_is_told_in_plain_words(served, path, asked, what, fix):
+    answer = served.ask("POST", f"/api/{path}", json.dumps(asked))
+    error = json.loads(answer.body)["error"]
+    assert answer.status == 422
+    assert error["what"].startswith(what)
+    assert fix in error["fix"]
+
+
+@pytest.mark.parametrize(
+    ("body", "what"), [(b"{'run'}", "the body is not JSON"), (b"", "the body is missing")]
+)
+def test_a_body_that_is_no_json_is_told_in_plain_words(served, body, what):
+    answer = served.ask("POST", "/api/classify", body)
+    error = json.loads(answer.body)["error"]
+    assert (answer.status, error["what"].startswith(what)) == (422, True)
+    assert error["fix"] == "send one JSON object"
+
+
+def test_a_run_is_what_its_directory_holds_when_it_is_first_used(tmp_path):
+    for name in ("gone", "other", "longer"):
+        shutil.copytree(tiny_runs.path_of("classification"), tmp_path / name)
+    with serving.serving(*(tmp_path / name for name in ("gone", "other", "longer"))) as served:
+        assert served.post("/api/classify", run="longer", text=TEXT)[0] == 200
+        for name in ("gone", "other", "longer"):
+            shutil.rmtree(tmp_path / name)
+        assert served.post("/api/classify", run="longer", text=TEXT)[0] == 200, "it is in memory"
+        status, answer = served.post("/api/classify", run="gone", text=TEXT)
+        assert (status, answer["error"]["what"]) == (400, "gone: is not a run: it has no config.toml")
+        shutil.copytree(tiny_runs.path_of("causal"), tmp_path / "other")
+        status, answer = served.post("/api/classify", run="other", text=TEXT)
+        assert (status, answer["error"]["what"]) == (400, "other is a causal run: it cannot classify")
+        assert served.post("/api/score", run="other", text=TEXT)[0] == 200
+        runs = {run["name"]: run for run in json.loads(served.get("/api/runs").body)["runs"]}
+        assert runs["other"]["can"] == ["generate", "score", "attention"]
 
 
 def test_a_broken_run_is_told_without_its_path(tmp_path):

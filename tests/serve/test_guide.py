@@ -21,7 +21,7 @@ def served(tmp_path_factory):
     made = {
         "base": tiny_runs.path_of("causal"),
         "tuned": tiny_runs.path_of("classification"),
-        "english-french": translators.path_of(),
+        "french": translators.path_of(),
     }
     for name, path in made.items():
         shutil.copytree(path, place / name)

@@ -90,7 +90,8 @@ function gridFigure(map, enlarge, one) {
     event.preventDefault();
     all[at + step].focus();
   });
-  const caption = ": a row for each layer, a column for each head. Choose one to enlarge it.";
+  const grey = map.mask.every((row) => row.every(Boolean)) ? "" : " Grey is what the mask forbids.";
+  const caption = `: a row for each layer, a column for each head. Choose one to enlarge it.${grey}`;
   return make("figure", { class: "all" }, make("figcaption", {}, make("b", {}, KINDS[map.kind] ?? map.kind), caption), grid);
 }
 

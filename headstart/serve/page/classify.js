@@ -4,7 +4,7 @@ import { post } from "./api.js";
 import { asking } from "./asking.js";
 import { bars } from "./bars.js";
 import { make } from "./dom.js";
-import { influencePicture, strongest } from "./influence.js";
+import { influencePicture } from "./influence.js";
 import { percent, plain } from "./numbers.js";
 import { cutInWords, secondOf, secondText } from "./texts.js";
 
@@ -38,8 +38,8 @@ export function headline(answer) {
   return `${answer.label}, ${percent(answer.probabilities[answer.label])}`;
 }
 
-/** Everything that stands under those words; `scale` is the influence with the fullest colour. */
-export function answered(run, answer, scale = answer.influence && strongest(answer.influence)) {
+/** Everything that stands under those words; `scale` is the influence with the fullest colour, where answers share it. */
+export function answered(run, answer, scale) {
   const chosen = answer.labels ?? [answer.label];
   const shares = Object.entries(answer.probabilities ?? {});
   if (shares.length > 4) shares.sort((one, other) => other[1] - one[1]);

@@ -6,7 +6,7 @@ import { answered, headline } from "./classify.js";
 import { make, refill } from "./dom.js";
 import { strongest } from "./influence.js";
 import { percent, plain } from "./numbers.js";
-import { secondOf, secondText } from "./texts.js";
+import { secondOf, secondText, startOf } from "./texts.js";
 import { numbersToggle, quoted, strip } from "./tokens.js";
 
 const MOST_BITS = 12; // a token of one in four thousand is shaded as strongly as any
@@ -108,6 +108,5 @@ function surpriseInWords(runs, answers, text) {
 }
 
 function column(run, ...parts) {
-  const start = run.start === "scratch" ? "from scratch" : "from another run's weights";
-  return make("section", {}, make("h3", {}, run.name), make("p", { class: "quiet" }, start), ...parts);
+  return make("section", {}, make("h3", {}, run.name), make("p", { class: "quiet" }, `from ${startOf(run)}`), ...parts);
 }

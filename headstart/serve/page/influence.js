@@ -14,18 +14,19 @@ export function strongest({ tokens }) {
   return Math.max(...tokens.map((token) => Math.abs(token.influence)), 1e-9);
 }
 
-/** The picture of an influence as the server gives it; `scale` is the influence with the fullest colour. */
+/** The picture of an influence as the server gives it; `scale`, where given, is the fullest colour of several pictures. */
 export function influencePicture({ method, of, unit = "log-odds", tokens }, scale) {
   const [name, how] = METHODS[method] ?? [method, (number) => `what each token does to ${number}.`];
   const measured = unit.startsWith("log-odds") ? `the log-odds of ${of}` : "the value";
-  const decimals = decimalsFor(strongest({ tokens }));
+  const largest = strongest({ tokens });
+  const decimals = decimalsFor(largest);
   const number = (token) => signed(token.influence, decimals);
   const told = make("p", { class: "told" });
   const words = (token) => `${number(token)} ${token.influence < 0 ? "against" : "for"} ${of}`;
   const row = strip(`Tokens with their influence on ${of}; arrow keys move`, tokens, (index) =>
     told.replaceChildren(make("b", {}, quoted(tokens[index].text)), ` ${words(tokens[index])}`));
   tokens.forEach((token, index) => {
-    const share = Math.abs(token.influence) / scale;
+    const share = Math.abs(token.influence) / (scale ?? largest);
     row.buttons[index].classList.add(token.influence < 0 ? "against" : "for");
     row.buttons[index].style.setProperty("--share", share.toFixed(3));
     row.buttons[index].style.setProperty("--line", `${Math.round(share * 3)}px`);
@@ -34,14 +35,14 @@ export function influencePicture({ method, of, unit = "log-odds", tokens }, scal
   });
   return make("figure", { class: "influence" },
     make("figcaption", {}, make("b", {}, name), `: ${how(measured)}`),
-    legend(of),
+    legend(of, scale !== undefined),
     row.element,
     make("div", { class: "under" }, told, numbersToggle(row.element)));
 }
 
-function legend(of) {
+function legend(of, isShared) {
   const sample = (kind, words) =>
     make("li", {}, make("span", { class: `token ${kind}`, style: { "--share": 0.8, "--line": "3px" } }, "token"), words);
   return make("ul", { class: "legend" }, sample("for", `speaks for ${of}`), sample("against", `speaks against ${of}`),
-    make("li", {}, "the stronger the colour, the more"));
+    make("li", {}, `the stronger the colour, the more${isShared ? ", on one scale for both" : ""}`));
 }

@@ -10,6 +10,7 @@ import { make, refill } from "./dom.js";
 import { count } from "./numbers.js";
 import { study } from "./study.js";
 import { tabs } from "./tabs.js";
+import { startOf } from "./texts.js";
 import { translate } from "./translate.js";
 
 const MOST_LABELS = 6;
@@ -59,18 +60,19 @@ function chooseRun(name, wantedTab) {
   if (names.length) bar.choose(names.includes(wantedTab) ? wantedTab : names[0]);
 }
 
-function inOneLine({ name, objective, parameters, start }) {
-  return `${name}: ${objective}, ${count(parameters)} parameters, ${start === "scratch" ? "from scratch" : "from a run"}`;
+function inOneLine(one) {
+  return `${one.name}: ${one.objective}, ${count(one.parameters)} parameters, from ${startOf(one)}`;
 }
 
-function factsOf({ objective, labels = [], pairs, parameters, start, length }) {
+function factsOf(one) {
+  const { objective, labels = [], pairs, parameters, length } = one;
   const more = labels.length > MOST_LABELS ? ` and ${labels.length - MOST_LABELS} more` : "";
   const shown = labels.slice(0, MOST_LABELS).join(", ") + more;
   return [
     ["Objective", objective + (pairs ? ", of pairs" : "")],
     labels.length ? ["Labels", shown] : null,
     ["Parameters", count(parameters)],
-    ["Start", start === "scratch" ? "scratch" : `another run (${start.slice(0, 8)})`],
+    ["Start", startOf(one)],
     ["Reads", `${count(length)} tokens`],
   ].filter(Boolean);
 }

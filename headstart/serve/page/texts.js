@@ -17,6 +17,12 @@ export function secondOf(panel) {
   return field.disabled || (!field.required && !field.value.trim()) ? undefined : field.value;
 }
 
+/** Where a run's weights come from, after "from". */
+export function startOf({ start, start_run: name }) {
+  if (start === "scratch") return start;
+  return name ? `the run ${name}` : `another run (${start.slice(0, 8)})`;
+}
+
 /** That a text was too long for a run. */
 export function cutInWords(run) {
   return `The text is longer than the ${run.length} tokens that the run reads; the rest was cut off.`;

@@ -72,7 +72,7 @@ function alignmentPicture({ source, target, weights, alignment }) {
   new ResizeObserver(() => lay(picture, svg, strips, links)).observe(picture);
   return make("figure", {},
     make("figcaption", {}, make("b", {}, "Cross-attention"), `: from each written token to the source tokens that it looked at,
-      the mean over the heads of one layer of the decoder. Thicker is more; the strongest link to a word of the text is in colour.`),
+      the mean over the heads of the decoder's last layer but one (or of its only one). Thicker is more; the strongest link to a word of the text is in colour.`),
     picture, told);
 }
 
