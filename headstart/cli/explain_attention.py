@@ -115,5 +115,6 @@ def _facts(run: "LoadedRun", found: "AttentionMaps") -> str:
     for one in found.maps:
         layers, heads, rows, columns = one.weights.shape
         size = f"{rows} × {columns}" if one.kind == "cross" else f"{rows}"
-        kinds.append(f"{one.kind} {layers} layers × {heads} heads over {size} tokens")
+        what = "token" if rows == columns == 1 else "tokens"
+        kinds.append(f"{one.kind} {layers} layers × {heads} heads over {size} {what}")
     return f"{run.config.objective} run: {'; '.join(kinds)}"
