@@ -63,6 +63,7 @@ def import_huggingface(
         "best_step": None, "valid": None, "imported": _origin(source, family, fields, notes),
     }  # fmt: skip
     if before.config_file.exists() and (before.read_config(), before.read_result()) == (config, result):
+        load(out)  # which says so where it is no longer what was written
         tell(f"{out}: imported from the same files before; nothing to do")
         return result
     refuse_taken(out)

@@ -39,6 +39,11 @@ def test_out_and_in_again(place, tmp_path, capsys):
     assert again.code == 0
     assert "nothing to do" in again.err + again.out
     assert ask(capsys, ["runs", str(tmp_path), "--json"]).code == 0
+    weights = tmp_path / "run/weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    again = ask(capsys, ["import", str(tmp_path / "out"), "--out", str(tmp_path / "run"), "--length", "16"])
+    assert again.code == 3
+    assert "nothing to do" not in again.err + again.out
 
 
 def test_the_same_checkpoint_gives_the_same_run_to_the_byte(place, tmp_path, capsys):

@@ -21,6 +21,7 @@ from commands import ask
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headstart.decoding.search import Sampling
 from headstart.errors import RunFailed, TryAgain, UserError
 from headstart.interop import card_usage, onnx, onnx_check
 from headstart.interop.onnx import TOLERANCE, export_onnx
@@ -28,6 +29,7 @@ from headstart.interop.onnx_check import Agreement, check, session
 from headstart.interop.onnx_parts import parts_of
 from headstart.model.model import build
 from headstart.model.presets import HeadConfig, preset
+from headstart.training.generating import generate
 from headstart.training.predicting import predict
 from headstart.training.translating import Beam, Search, texts_of, translate
 
@@ -295,6 +297,16 @@ def test_onnxruntime_alone_translates_as_headstart_does(kind, tmp_path):
         assert ours[:shared] == theirs[:shared]
     assert any(ours == theirs for ours, theirs in zip(found, answers, strict=True))
     assert len(texts_of(translate(run, texts, tiny_runs.MACHINE, search))) == len(texts)
+
+
+@pytest.mark.slow
+def test_onnxruntime_alone_goes_on_with_a_text_as_headstart_does(tmp_path):
+    run = tiny_runs.run_of("rotary")
+    done = export_onnx(run, tmp_path / "out")
+    code = python_of(done.directory) + '\nprint(json.dumps(generate("le livre", 6)))'
+    (ours,) = generate(run, "le livre", tiny_runs.MACHINE, max_tokens=6, sampling=Sampling())
+    assert ours.text
+    assert json.loads(run_alone(done.directory, code)) == "le livre" + ours.text
 
 
 @pytest.mark.slow
