@@ -15,7 +15,7 @@ import tokenizers
 from headstart.errors import UserError
 from headstart.interop.fields import Fields
 from headstart.interop.reading import ForeignDirectory
-from headstart.interop.tokenizers_in import read_tokenizer, refuse_far_ids
+from headstart.interop.tokenizers_in import read_tokenizer
 from headstart.interop.tokenizers_out import framed_spec, write_json
 from headstart.text.frames import Frame, FrameName, frame_of, target_frame_of
 from headstart.text.marian import END, MARIAN_FORMAT, PAD, UNKNOWN, is_unused, marian_spec
@@ -109,7 +109,6 @@ def _read_plain(directory: ForeignDirectory, fields: Fields) -> Vocabularies:
         raise UserError(
             "has no model", where=str(directory.path / TARGET_TOKENIZER), fix="give a tokenizer.json"
         )
-    refuse_far_ids(spec, str(directory.path / TARGET_TOKENIZER))
     return Vocabularies(source, Tokenizer(spec, str(directory.path / TARGET_TOKENIZER)))
 
 

@@ -11,7 +11,6 @@ from headstart.errors import UserError
 from headstart.interop.fields import Fields
 from headstart.interop.reading import ForeignDirectory
 from headstart.text.frames import FrameName
-from headstart.text.marian import MOST_UNUSED
 from headstart.text.roles import Role, roles_among
 from headstart.text.tokenizer import Tokenizer
 
@@ -40,7 +39,6 @@ def read_tokenizer(directory: ForeignDirectory, fields: Fields, frame: FrameName
     where = str(directory.path)
     settings = directory.json("tokenizer_config.json") if directory.has("tokenizer_config.json") else {}
     spec = {**_spec(directory, settings, frame), "truncation": None, "padding": None}
-    refuse_far_ids(spec, f"{where}/tokenizer.json")
     spec, notes = _as_configured(spec, settings)
     pieces = Tokenizer(spec, f"{where}/tokenizer.json").pieces  # which the library could read, so that we can
     named = _named(directory, settings)
@@ -72,21 +70,6 @@ def _spec(directory: ForeignDirectory, settings: Spec, frame: FrameName) -> Spec
         where=str(directory.path),
         fix=_SAVE,
     )
-
-
-def refuse_far_ids(spec: Spec, where: str) -> None:
-    """Refuse ids far beyond the number of pieces: every id below the largest would be given its place in memory."""
-    pieces, added = spec["model"].get("vocab"), spec.get("added_tokens")
-    identities = [*(pieces.values() if isinstance(pieces, dict) else ())]
-    identities += [
-        token.get("id") for token in (added if isinstance(added, list) else ()) if isinstance(token, dict)
-    ]
-    count = len(identities) + (len(pieces) if isinstance(pieces, list) else 0)
-    largest = max((identity for identity in identities if isinstance(identity, int)), default=0)
-    if largest > count + MOST_UNUSED:
-        raise UserError(
-            f"has {count:,} pieces, and the id {largest:,}", where=where, fix="give the checkpoint's own file"
-        )
 
 
 def _lines(directory: ForeignDirectory, name: str) -> list[str]:

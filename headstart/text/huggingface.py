@@ -22,6 +22,7 @@ from headstart.text.roles import KNOWN, ROLES
 from headstart.text.word_memory import WordMemory
 
 Spec = dict[str, Any]
+MOST_UNUSED = 1 << 16  # ids that no piece has
 # Up to this many, remembering words is quicker than the library's own way; it takes one core.
 FEW_CORES = 4
 
@@ -34,6 +35,7 @@ class HuggingFaceEngine:
         spec = {
             key: value for key, value in spec.items() if key != "roles"
         }  # ours: the library does not know it
+        _refuse_far_ids(spec, where)
         given, self._decoder = spec.get("added_tokens") or [], _parsed(spec, where)
         named = _named_roles(roles, [token["content"] for token in given], where)
         spec = {**spec, "added_tokens": [_as_special(token, named) for token in given]}
@@ -82,6 +84,22 @@ class HuggingFaceEngine:
         token = {"id": len(self.pieces), "content": spelling, "special": True, "normalized": False}
         token |= {"single_word": False, "lstrip": False, "rstrip": False}
         return {**spec, "added_tokens": [*(spec.get("added_tokens") or []), token]}
+
+
+def _refuse_far_ids(spec: Spec, where: str) -> None:
+    """Refuse ids far beyond the number of pieces: every id below the largest is given its place in memory."""
+    model, added = spec["model"], spec.get("added_tokens")
+    pieces = model.get("vocab") if isinstance(model, dict) else None
+    ids = [*(pieces.values() if isinstance(pieces, dict) else ())]
+    ids += [
+        token.get("id") for token in (added if isinstance(added, list) else ()) if isinstance(token, dict)
+    ]
+    count = len(ids) + (len(pieces) if isinstance(pieces, list) else 0)
+    largest = max((identity for identity in ids if isinstance(identity, int)), default=0)
+    if largest > count + MOST_UNUSED:
+        raise UserError(
+            f"has {count:,} pieces, and the id {largest:,}", where=where, fix="give the tokenizer's own file"
+        )
 
 
 def _cores() -> int:

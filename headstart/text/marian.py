@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from headstart.errors import UserError
+from headstart.text.huggingface import MOST_UNUSED
 from headstart.text.spm import processor_of
 
 MARIAN_FORMAT = "headstart-marian-1"
 _UNUSED = "<unused {}>"
-MOST_UNUSED = 1 << 16
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"
 
 

@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from headstart.cli.main import run as headstart
-from headstart.errors import IntegrityError
+from headstart.errors import IntegrityError, UserError
+from headstart.text.tokenizer import Tokenizer
 from headstart.training import checkpoint
 
 SECRET = "hs-secret-8d1f0c77e2b94a35"
@@ -380,3 +381,15 @@ def test_no_secret_of_the_environment_is_in_any_file(known):
         assert b"proxy.example" not in raw, path
     names = [os.fsencode(str(path)) for path in written]
     assert not any(SECRET.encode() in name for name in names)
+
+
+@pytest.mark.parametrize("place", ["vocabulary", "added"])
+def test_a_tokenizer_with_one_far_id_is_refused_before_it_takes_memory(tmp_path, place):
+    vocabulary = {"a": 0, "b": 2**31 if place == "vocabulary" else 1}
+    token = {"id": 2**31, "content": "<x>", "special": True, "normalized": False}
+    token |= {"single_word": False, "lstrip": False, "rstrip": False}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "a"}
+    spec = {"version": "1.0", "model": model, "added_tokens": [token] if place == "added" else []}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+    with pytest.raises(UserError, match=r"pieces, and the id 2,147,483,648"):
+        Tokenizer.load(tmp_path)
