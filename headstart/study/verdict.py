@@ -194,7 +194,8 @@ def _data_caveats(data: Found) -> list[str]:
     sentences = []
     near = {name: count for name, count in data.get("leaks", {}).items() if name.startswith("near_test_in_")}
     if any(near.values()):
-        where = _joined([f"{count:,} in {name.rpartition('_')[2]}" for name, count in near.items() if count])
+        places = {name: name.rpartition("_")[2].replace("corpus", "the corpus") for name in near}
+        where = _joined([f"{count:,} in {places[name]}" for name, count in near.items() if count])
         sentences.append(f"Rows of test that stand elsewhere nearly alike: {where}; all scores count them.")
     for name in ("valid", "test"):
         seen = data.get(name, {}).get("classes", {})
