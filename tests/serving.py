@@ -99,7 +99,7 @@ def serving(*paths, access=None, limits=None, patience=None):
     application = create_application(models, access or Access(), limits or Limits())
     server = server_for(application, patience or Patience())
     at = listen("127.0.0.1", 0)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [at]})
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [at]}, daemon=True)
     thread.start()
     try:
         while not server.started:
@@ -107,8 +107,9 @@ def serving(*paths, access=None, limits=None, patience=None):
         yield Served(at.getsockname()[1], models, application)
     finally:
         server.should_exit = True
-        thread.join()
+        thread.join(60)
         at.close()
+        assert not thread.is_alive(), "the server does not end"
 
 
 def wait_until(true, seconds=10):
