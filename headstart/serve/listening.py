@@ -85,12 +85,14 @@ def server_for(application: Application, patience: Patience | None = None) -> uv
 
 def serve(application: Application, at: socket.socket, on_start: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM, then leave with the signal's exit code."""
-    before = signal.signal(signal.SIGTERM, _leave)
+    # Both: a shell starts what runs in its background with SIGINT ignored, and uvicorn gives back what it found.
+    before = {number: signal.signal(number, _leave) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         on_start()
         server_for(application).run(sockets=[at])
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         at.close()
 
 
