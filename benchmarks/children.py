@@ -30,5 +30,5 @@ def run_child(script: str, *arguments: str | Path) -> dict[str, Any]:
     """Run `script --child arguments` and return what it reported."""
     command = [sys.executable, script, "--child", *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])  # a library may have spoken before
     return found
