@@ -6,11 +6,13 @@
 
 The same shape (4 layers, 200 wide, 2 heads), the same texts as ids, the same number of updates. Each system works in
 a process of its own, taking turns; the best of the rounds counts. What is timed are the steps: reading and
-tokenising is done before. Prints seconds or tokens a second, ratios, and a JSON line.
+tokenising is done before. The Trainer needs transformers and accelerate, and is left out without them. Prints
+seconds or tokens a second, ratios, and a JSON line.
 """
 
 import argparse
 import gzip
+import importlib.util
 import json
 import os
 import sys
@@ -223,9 +225,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.work == "finetune" and "HEADSTART_DATA" not in os.environ:
         sys.exit("skipped: HEADSTART_DATA is not set")
+    systems = [*SYSTEMS[options.work]]
+    if "trainer" in systems and not all(map(importlib.util.find_spec, ("transformers", "accelerate"))):
+        print("without the Trainer: pip install transformers accelerate", file=sys.stderr)
+        systems.remove("trainer")
     best: dict[str, float] = {}
     for _ in range(options.rounds):
-        for system in SYSTEMS[options.work]:
+        for system in systems:
             found = children.run_child(
                 __file__, options.work, system, str(options.threads), str(options.vocab), str(options.steps)
             )

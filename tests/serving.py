@@ -14,7 +14,6 @@ from headstart.serve.application import create_application
 from headstart.serve.gate import Access, Limits
 from headstart.serve.listening import listen, server_for
 from headstart.serve.models import Models
-from headstart.serve.patience import Patience
 
 JSON = {"Content-Type": "application/json"}
 Answer = namedtuple("Answer", "status headers body")
@@ -97,14 +96,20 @@ def serving(*paths, access=None, limits=None, patience=None):
     """A server for the runs in these directories."""
     models = Models.at(paths, tiny_runs.MACHINE)
     application = create_application(models, access or Access(), limits or Limits())
-    server = server_for(application, patience or Patience())
-    at = listen("127.0.0.1", 0)
+    with running(application, patience) as port:
+        yield Served(port, models, application)
+
+
+@contextlib.contextmanager
+def running(application, patience=None):
+    """An application in a server of its own; gives its port."""
+    server, at = server_for(application, patience), listen("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [at]}, daemon=True)
     thread.start()
     try:
         while not server.started:
             time.sleep(0.005)
-        yield Served(at.getsockname()[1], models, application)
+        yield at.getsockname()[1]
     finally:
         server.should_exit = True
         thread.join(60)

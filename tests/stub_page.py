@@ -3,10 +3,10 @@
 import contextlib
 import json
 import threading
-import time
+
+from serving import running
 
 from headstart.serve.application import PAGE
-from headstart.serve.listening import listen, server_for
 
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 LIMITS = {"text_characters": 20_000, "max_tokens": 512, "attention_tokens": 64}
@@ -77,15 +77,6 @@ async def _send(send, body, kind):
 @contextlib.contextmanager
 def serving(answers):
     """A server with these answers; gives the stub and its port."""
-    stub, at = Stub(answers), listen("127.0.0.1", 0)
-    server = server_for(stub)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [at]})
-    thread.start()
-    try:
-        while not server.started:
-            time.sleep(0.005)
-        yield stub, at.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join()
-        at.close()
+    stub = Stub(answers)
+    with running(stub) as port:
+        yield stub, port

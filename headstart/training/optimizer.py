@@ -125,6 +125,4 @@ def load_state(
             raise IntegrityError(
                 f"{key} belongs to no parameter", where=where, fix="use the run's own configuration"
             )
-        # The count of steps and the moments live with their parameter.
-        place = parameter.device if tensor.dim() or parameter.is_cuda else tensor.device
-        owners[id(parameter)].state[parameter][slot] = tensor.to(place).clone()
+        owners[id(parameter)].state[parameter][slot] = tensor.to(parameter.device).clone()

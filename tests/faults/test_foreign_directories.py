@@ -1,6 +1,5 @@
 """Checkpoints made to harm, or not what they say: refused with a message, nothing runs, nothing is written."""
 
-import builtins
 import json
 import pickle
 import shutil
@@ -9,6 +8,7 @@ import struct
 import pytest
 import random_runs
 import torch
+from canary import Canary
 from commands import ask
 from safetensors.torch import load_file, save_file
 
@@ -21,16 +21,6 @@ KINDS = {
     "classifier": ("bert-base", "classification"), "neox": ("tiny", "causal"), "scored": ("gpt2", "classification"),
     "roberta": ("bert-base", "masked", {"segments": 0, "context": 400}),
 }  # fmt: skip
-
-
-class Canary:
-    """Unpickled, it makes a file: the proof that code has run."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return builtins.open, (str(self.path), "w")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Files made to harm: none of them runs code, leads out of its directory, or ends in anything but a message."""
 
-import builtins
 import json
 import os
 import pickle
@@ -10,6 +9,7 @@ import struct
 import pytest
 import small
 import torch
+from canary import Canary
 from safetensors.torch import load_file, save_file
 
 from headstart.cli.main import run as headstart
@@ -18,16 +18,6 @@ from headstart.text.tokenizer import Tokenizer
 from headstart.training import checkpoint
 
 SECRET = "hs-secret-8d1f0c77e2b94a35"
-
-
-class Canary:
-    """Unpickled, it makes a file: the proof that code has run."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return builtins.open, (str(self.path), "w")
 
 
 @pytest.fixture(scope="module")
