@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 CHUNK_NUMBERS = 1 << 22  # logits of a chunk on a CPU: 16 MB of them stay near the processor
 GPU_CHUNK_NUMBERS = 1 << 28
+IGNORED = -100  # a target that does not count
 
 
 class TokenLoss(NamedTuple):
@@ -24,7 +25,10 @@ class TokenLoss(NamedTuple):
 def output_loss(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0
 ) -> TokenLoss:
-    """Cross-entropy of hidden (tokens, width) under the output layer; `smoothing` is shared by all tokens alike."""
+    """Cross-entropy of hidden (tokens, width) under the output layer; `smoothing` is shared by all tokens alike.
+
+    A token whose target is IGNORED adds nothing to the loss, and gets no gradient.
+    """
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     return TokenLoss(*_OutputLoss.apply(hidden, weight, bias, targets, smoothing))
@@ -44,24 +48,26 @@ class _OutputLoss(torch.autograd.Function):
         to_weight = torch.zeros_like(weight, dtype=exact) if wants_weight else None
         to_bias = torch.zeros_like(bias, dtype=exact) if wants_bias and bias is not None else None
         for some in _chunks(len(hidden), len(weight), hidden.device):
-            rows, wanted = hidden[some], targets[some, None]
+            rows, ignored = hidden[some], targets[some, None] == IGNORED
+            wanted = targets[some, None].clamp(min=0)
             logits = (rows @ matrix.T).to(exact)
             if bias is not None:
                 logits += bias
-            right += (logits.argmax(dim=-1, keepdim=True) == wanted).sum()
-            own = logits.gather(-1, wanted)
+            right += ((logits.argmax(dim=-1, keepdim=True) == wanted) & ~ignored).sum()
             normaliser = logits.logsumexp(dim=-1, keepdim=True)
-            loss_sum += (normaliser - (1 - smoothing) * own).sum()
+            losses = normaliser - (1 - smoothing) * logits.gather(-1, wanted)
             if smoothing:
-                loss_sum -= smoothing * logits.mean(dim=-1).sum()
+                losses -= smoothing * logits.mean(dim=-1, keepdim=True)
+            loss_sum += losses.masked_fill_(ignored, 0.0).sum()
             if not any(ctx.needs_input_grad):
                 continue
             # From here on the logits are their own gradient: probabilities less what they should have been.
-            logits -= normaliser
+            logits -= normaliser.masked_fill_(ignored, torch.inf)
             logits.exp_()
+            counted = (~ignored).to(exact)
             if smoothing:
-                logits -= smoothing / logits.shape[-1]
-            logits[torch.arange(len(rows), device=rows.device), wanted[:, 0]] -= 1 - smoothing
+                logits -= counted * (smoothing / logits.shape[-1])
+            logits[torch.arange(len(rows), device=rows.device), wanted[:, 0]] -= counted[:, 0] * (1 - smoothing)
             slopes = logits.to(hidden.dtype)
             if to_hidden is not None:
                 torch.mm(slopes, matrix, out=to_hidden[some])

@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from headstart.model.base import Base, EncoderDecoderBase
 from headstart.model.blocks import ACTIVATIONS, make_norm
-from headstart.model.chunked_loss import TokenLoss, output_loss
+from headstart.model.chunked_loss import IGNORED, TokenLoss, output_loss
 from headstart.model.presets import HeadConfig, ModelConfig, Pooling
 
 AnyBase = Base | EncoderDecoderBase
-IGNORED = -100  # a target that does not count
 POOLER_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": F.relu}
 
 

@@ -36,9 +36,9 @@ class Causal:
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
         hidden = model.base(batch["tokens"], documents=batch.get("documents"))
-        counted = batch["targets"] != IGNORED
-        loss = model.head.loss_at(hidden[counted], batch["targets"][counted])
-        return Loss(loss.sum, counted.sum(), {})
+        # Nearly every place has a target: to leave the others out would cost more than to compute them.
+        loss = model.head.loss_at(hidden.flatten(0, 1), batch["targets"].flatten())
+        return Loss(loss.sum, (batch["targets"] != IGNORED).sum(), {})
 
     def evaluation(self) -> Iterator[Batch]:
         assert isinstance(self.blocks, PackedBlocks), "what is drawn by weight is not measured by"

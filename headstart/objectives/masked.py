@@ -12,6 +12,7 @@ from headstart.model.model import Model
 from headstart.model.presets import HeadConfig
 from headstart.objectives.causal import stream_in_order
 from headstart.objectives.objective import Batch, Loss, Tensors
+from headstart.objectives.places import picked
 from headstart.randomness import stream
 from headstart.text.mixture import MixedBlocks
 from headstart.text.packing import PackedBlocks
@@ -119,9 +120,7 @@ class Masked:
         return batch if self.blocks.is_one_document else {**batch, "documents": documents}
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
-        return masked_loss(
-            model, model.base(batch["tokens"], documents=batch.get("documents")), batch["targets"]
-        )
+        return masked_loss(model, model.base(batch["tokens"], documents=batch.get("documents")), batch)
 
     def evaluation(self) -> Iterator[Batch]:
         assert isinstance(self.blocks, PackedBlocks), "what is drawn by weight is not measured by"
@@ -131,8 +130,7 @@ class Masked:
             yield {**batch, "targets": np.where(present[:, :-1], batch["targets"], IGNORED)}
 
 
-def masked_loss(model: Model, hidden: Tensor, targets: Tensor) -> Loss:
+def masked_loss(model: Model, hidden: Tensor, batch: Tensors) -> Loss:
     """Cross-entropy and accuracy at the hidden places, the only ones that the head computes."""
-    counted = targets != IGNORED
-    loss, count = model.head.loss_at(hidden[counted], targets[counted]), counted.sum()
+    loss, count = model.head.loss_at(picked(hidden, batch), batch["wanted"]), (batch["wanted"] != IGNORED).sum()
     return Loss(loss.sum, count, {"masked_accuracy": (loss.right, count)})

@@ -49,7 +49,7 @@ class MaskedNextSentence:
     def loss(self, model: Model, batch: Tensors) -> Loss:
         """Counted by hidden tokens: sum / count is the tokens' mean loss plus the pairs' mean loss."""
         hidden = model.base(batch["tokens"], present=batch["present"], segments=batch["segments"])
-        tokens = masked_loss(model, hidden, batch["targets"])
+        tokens = masked_loss(model, hidden, batch)
         logits = model.head.sentence(hidden, batch["present"])
         pair_sum, pair_count = token_loss(logits, batch["follows"])
         correct = (logits.argmax(dim=-1) == batch["follows"]).sum()

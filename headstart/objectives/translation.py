@@ -9,6 +9,7 @@ from headstart.model.heads import IGNORED
 from headstart.model.model import Model
 from headstart.model.presets import HeadConfig
 from headstart.objectives.objective import Batch, Loss, Tensors
+from headstart.objectives.places import picked
 from headstart.text.buckets import LengthBuckets
 from headstart.text.frames import Frame, Framed, truncated_share
 from headstart.text.tokenizer import Tokenizer
@@ -81,8 +82,7 @@ class Translation:
         """The smoothed loss, which is what is trained by; where a model is measured, the plain one is logged too."""
         # Padding comes after the target, where none of its places looks, and has no target of its own: no mask.
         hidden = model.base(batch["tokens"], batch["written"], source_present=batch["present"])
-        counted = batch["targets"] != IGNORED
-        hidden, targets, count = hidden[counted], batch["targets"][counted], counted.sum()
+        hidden, targets, count = picked(hidden, batch), batch["wanted"], (batch["wanted"] != IGNORED).sum()
         smoothed = model.head.loss_at(hidden, targets, self.smoothing)
         if model.training:
             return Loss(smoothed.sum, count, {})

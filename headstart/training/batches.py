@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from headstart.objectives.objective import Batch, Tensors
+from headstart.objectives.places import placed
 
 
 def micro_batches(batch: Batch, parts: int) -> list[Batch]:
@@ -16,5 +17,6 @@ def micro_batches(batch: Batch, parts: int) -> list[Batch]:
 
 
 def to_device(batch: Batch, device: torch.device) -> Tensors:
-    """Arrays to tensors, where the model is."""
+    """Arrays to tensors, where the model is, with the places that have a target."""
+    batch = placed(batch)
     return {key: torch.from_numpy(np.ascontiguousarray(array)).to(device) for key, array in batch.items()}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from headstart.errors import IntegrityError
 from headstart.model.presets import ModelConfig
+from headstart.training.muon import Muon
 
 OptimizerName = Literal["adamw", "muon"]
 
@@ -52,19 +53,24 @@ def build_optimizers(
             decay = settings.weight_decay if _decays(name, parameter) else 0.0
             plain.setdefault((scale, decay), []).append(parameter)
     optimizers: list[torch.optim.Optimizer] = []
+    on_gpu = next(model.parameters()).device.type == "cuda"
     if plain:
         groups = [
             {"params": params, "weight_decay": decay, "peak": settings.learning_rate * scale}
             for (scale, decay), params in plain.items()
         ]
         # Fused: one pass over weights, gradients and memories, where the plain one makes ten.
-        optimizers.append(torch.optim.AdamW(groups, lr=0.0, betas=settings.betas, fused=True))
+        optimizers.append(
+            torch.optim.AdamW(groups, lr=0.0, betas=settings.betas, fused=True, capturable=on_gpu)
+        )
     if matrices:
         groups = [
             {"params": params, "weight_decay": settings.weight_decay, "peak": settings.matrix_rate * scale}
             for scale, params in matrices.items()
         ]
-        optimizers.append(torch.optim.Muon(groups, lr=0.0))
+        optimizers.append(Muon(groups, lr=0.0))
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups if on_gpu):
+        group["lr"] = torch.zeros((), device=group["params"][0].device)  # a graph reads it anew at every replay
     return optimizers
 
 
@@ -72,7 +78,10 @@ def set_rate(optimizers: Iterable[torch.optim.Optimizer], factor: float) -> None
     """Every group at this share of its peak."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = group["peak"] * factor
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(group["peak"] * factor)
+            else:
+                group["lr"] = group["peak"] * factor
 
 
 def _is_block_matrix(name: str, parameter: Tensor) -> bool:

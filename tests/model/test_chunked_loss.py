@@ -22,10 +22,11 @@ def made(tokens, vocab, width, seed, bias=True, dtype=torch.float64):
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 30), st.integers(2, 40), st.integers(1, 8), st.integers(0, 99), st.booleans(),
-    st.sampled_from([0.0, 0.1, 0.5]), st.integers(1, 300),
+    st.sampled_from([0.0, 0.1, 0.5]), st.integers(1, 300), st.integers(0, 3),
 )  # fmt: skip
-def test_loss_and_gradients_are_those_of_torch(tokens, vocab, width, seed, bias, smoothing, numbers):
+def test_loss_and_gradients_are_those_of_torch(tokens, vocab, width, seed, bias, smoothing, numbers, ignored):
     hidden, weight, offset, targets = made(tokens, vocab, width, seed, bias)
+    targets[:ignored] = chunked_loss.IGNORED
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunked_loss, "CHUNK_NUMBERS", numbers)
         ours = output_loss(hidden, weight, offset, targets, smoothing)

@@ -20,6 +20,7 @@ from headstart.objectives.next_sentence import DOES_NOT, FOLLOWS, MaskedNextSent
 from headstart.text.frames import causal_frame, masked_frame
 from headstart.text.packing import PackedBlocks
 from headstart.text.sentence_pairs import SentencePairs
+from headstart.training.batches import to_device
 
 
 def causal(length=16, batch=4):
@@ -47,7 +48,7 @@ def model_for(objective, **overrides):
 
 
 def tensors(batch, rows=slice(None)):
-    return {key: torch.from_numpy(np.ascontiguousarray(value[rows])) for key, value in batch.items()}
+    return to_device({key: value[rows] for key, value in batch.items()}, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

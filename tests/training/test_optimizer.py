@@ -6,6 +6,7 @@ import torch
 from headstart.errors import IntegrityError
 from headstart.model.model import build
 from headstart.model.presets import HeadConfig, preset
+from headstart.training.muon import Muon
 from headstart.training.optimizer import (
     OptimizerConfig,
     build_optimizers,
@@ -49,7 +50,7 @@ def test_decay_only_where_it_belongs():
 
 def test_muon_takes_the_blocks_matrices_alone():
     model, (adam, muon) = make(optimizer="muon")
-    assert isinstance(muon, torch.optim.Muon)
+    assert isinstance(muon, Muon)
     names = {id(p): name for name, p in model.named_parameters()}
     own = {names[id(p)] for group in muon.param_groups for p in group["params"]}
     assert own == {n for n, p in model.named_parameters() if ".blocks." in n and p.dim() == 2}
