@@ -4,6 +4,8 @@ The output layer and the loss in one: tokens are taken a chunk at a time, and of
 computed at once, so that its logits can be forgotten. The same operations as by the book, in another order.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -23,21 +25,36 @@ class TokenLoss(NamedTuple):
 
 
 def output_loss(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    smoothing: float = 0.0,
+    *,
+    wants_right: bool = True,
+    is_compiled: bool = False,
 ) -> TokenLoss:
     """Cross-entropy of hidden (tokens, width) under the output layer; `smoothing` is shared by all tokens alike.
 
-    A token whose target is IGNORED adds nothing to the loss, and gets no gradient.
+    A token whose target is IGNORED adds nothing to the loss, and gets no gradient. Who does not want to know how many
+    were right is told 0, and saves a pass over the logits.
     """
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-    return TokenLoss(*_OutputLoss.apply(hidden, weight, bias, targets, smoothing))
+    return TokenLoss(*_OutputLoss.apply(hidden, weight, bias, targets, smoothing, wants_right, is_compiled))
 
 
 class _OutputLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        wants_right: bool,
+        is_compiled: bool,
     ) -> tuple[Tensor, Tensor]:
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         matrix = weight.to(hidden.dtype)
@@ -48,27 +65,15 @@ class _OutputLoss(torch.autograd.Function):
         to_weight = torch.zeros_like(weight, dtype=exact) if wants_weight else None
         to_bias = torch.zeros_like(bias, dtype=exact) if wants_bias and bias is not None else None
         for some in _chunks(len(hidden), len(weight), hidden.device):
-            rows, ignored = hidden[some], targets[some, None] == IGNORED
-            wanted = targets[some, None].clamp(min=0)
-            logits = (rows @ matrix.T).to(exact)
-            if bias is not None:
-                logits += bias
-            right += ((logits.argmax(dim=-1, keepdim=True) == wanted) & ~ignored).sum()
-            normaliser = logits.logsumexp(dim=-1, keepdim=True)
-            losses = normaliser - (1 - smoothing) * logits.gather(-1, wanted)
-            if smoothing:
-                losses -= smoothing * logits.mean(dim=-1, keepdim=True)
-            loss_sum += losses.masked_fill_(ignored, 0.0).sum()
-            if not any(ctx.needs_input_grad):
+            rows, logits = hidden[some], hidden[some] @ matrix.T
+            found = (compiled() if is_compiled else loss_and_slopes)(
+                logits, bias, targets[some], smoothing, wants_right, any(ctx.needs_input_grad)
+            )
+            loss_sum += found[0]
+            right += found[1] if wants_right else 0
+            slopes = found[2]
+            if slopes is None:
                 continue
-            # From here on the logits are their own gradient: probabilities less what they should have been.
-            logits -= normaliser.masked_fill_(ignored, torch.inf)
-            logits.exp_()
-            counted = (~ignored).to(exact)
-            if smoothing:
-                logits -= counted * (smoothing / logits.shape[-1])
-            logits[torch.arange(len(rows), device=rows.device), wanted[:, 0]] -= counted[:, 0] * (1 - smoothing)
-            slopes = logits.to(hidden.dtype)
             if to_hidden is not None:
                 torch.mm(slopes, matrix, out=to_hidden[some])
             if to_weight is not None:
@@ -77,7 +82,7 @@ class _OutputLoss(torch.autograd.Function):
                 else:
                     to_weight += slopes.T @ rows
             if to_bias is not None:
-                to_bias += logits.sum(dim=0)
+                to_bias += slopes.sum(dim=0, dtype=exact)
         ctx.save_for_backward(to_hidden, to_weight, to_bias)
         ctx.mark_non_differentiable(right)
         return loss_sum, right
@@ -88,7 +93,52 @@ class _OutputLoss(torch.autograd.Function):
         found = ctx.saved_tensors
         if slope.device.type != "cpu" or slope != 1:  # on a GPU to look would be to wait
             found = [None if gradient is None else gradient.mul_(slope) for gradient in found]
-        return *found, None, None
+        return *found, None, None, None, None
+
+
+def loss_and_slopes(
+    logits: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    smoothing: float,
+    wants_right: bool,
+    wants_slopes: bool,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Of a chunk: its loss, how many were right, and the slopes of the logits, which are used up."""
+    dtype, ignored = logits.dtype, (targets == IGNORED)[:, None]
+    wanted = targets[:, None].clamp(min=0)
+    logits = logits.to(torch.promote_types(dtype, torch.float32))
+    if bias is not None:
+        logits += bias
+    right = (logits.argmax(dim=-1) == targets).sum() if wants_right else None
+    normaliser = logits.logsumexp(dim=-1, keepdim=True)
+    losses = normaliser - (1 - smoothing) * logits.gather(-1, wanted)
+    if smoothing:
+        losses -= smoothing * logits.mean(dim=-1, keepdim=True)
+    loss_sum = losses.masked_fill(ignored, 0.0).sum()
+    if not wants_slopes:
+        return loss_sum, right, None
+    # Probabilities less what they should have been.
+    logits -= normaliser.masked_fill(ignored, torch.inf)
+    logits.exp_()
+    counted = (~ignored).to(logits.dtype)
+    if smoothing:
+        logits -= counted * (smoothing / logits.shape[-1])
+    if (
+        torch.compiler.is_compiling()
+    ):  # a comparison at every place costs nothing in a pass that is made anyway
+        places = torch.arange(logits.shape[-1], device=logits.device)
+        logits -= (places == wanted) * (counted * (1 - smoothing))
+    else:
+        rows = torch.arange(len(logits), device=logits.device)
+        logits[rows, wanted[:, 0]] -= counted[:, 0] * (1 - smoothing)
+    return loss_sum, right, logits.to(dtype)
+
+
+@functools.cache
+def compiled() -> Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]:
+    """The same in as few passes over the logits as the compiler makes of it."""
+    return torch.compile(loss_and_slopes, dynamic=False)
 
 
 def _chunks(tokens: int, vocab: int, device: torch.device) -> list[slice]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from headstart.model.base import Base, EncoderDecoderBase
 from headstart.model.blocks import ACTIVATIONS, make_norm
 from headstart.model.chunked_loss import IGNORED, TokenLoss, output_loss
+from headstart.model.dropout import Dropout
 from headstart.model.presets import HeadConfig, ModelConfig, Pooling
 
 AnyBase = Base | EncoderDecoderBase
@@ -56,6 +57,9 @@ def token_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 class LanguageModelHead(nn.Module):
     """The next token, at every position; the translation head too."""
 
+    is_compiled = False
+    """Whether the loss goes through the compiler."""
+
     def __init__(self, config: ModelConfig, head: HeadConfig, base: AnyBase) -> None:
         super().__init__()
         self.output = make_output(config, base)
@@ -64,9 +68,14 @@ class LanguageModelHead(nn.Module):
         """Logits for vectors of any leading shape."""
         return self.output(hidden)
 
-    def loss_at(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> TokenLoss:
+    def loss_at(
+        self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, *, wants_right: bool = True
+    ) -> TokenLoss:
         """The loss of vectors (tokens, width), each with its target, without holding all their logits."""
-        return output_loss(hidden, self.output.weight, self.output.bias, targets, smoothing)
+        return output_loss(
+            hidden, self.output.weight, self.output.bias, targets, smoothing,
+            wants_right=wants_right, is_compiled=self.is_compiled,
+        )  # fmt: skip
 
     def loss(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return token_loss(logits, targets)
@@ -74,6 +83,9 @@ class LanguageModelHead(nn.Module):
 
 class MaskedHead(nn.Module):
     """The token behind a mask, through BERT's transform; give it only the vectors at masked places."""
+
+    is_compiled = False
+    """Whether the loss goes through the compiler."""
 
     def __init__(self, config: ModelConfig, head: HeadConfig, base: AnyBase) -> None:
         super().__init__()
@@ -89,7 +101,10 @@ class MaskedHead(nn.Module):
 
     def loss_at(self, hidden: Tensor, targets: Tensor) -> TokenLoss:
         """The loss of vectors (tokens, width), each with its target, without holding all their logits."""
-        return output_loss(self._transformed(hidden), self.output.weight, self.output.bias, targets)
+        return output_loss(
+            self._transformed(hidden), self.output.weight, self.output.bias, targets,
+            is_compiled=self.is_compiled,
+        )  # fmt: skip
 
     def _transformed(self, hidden: Tensor) -> Tensor:
         return self.transform_norm(self.activation(self.transform(hidden)))
@@ -170,7 +185,7 @@ class SentenceHead(nn.Module):
         self.pooling = head.pooling_for(config)
         self.pooler = nn.Linear(config.width, config.width, bias=config.bias) if config.pooler else None
         self.activation = POOLER_ACTIVATIONS[config.pooler_activation]
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.classifier = nn.Linear(config.width, head.classes)
 
     def forward(self, hidden: Tensor, present: Tensor | None = None) -> Tensor:
@@ -194,7 +209,7 @@ class MultilabelHead(SentenceHead):
 
     def loss(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         each = F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")
-        return each.mean(dim=1).sum(), torch.tensor(len(logits), device=logits.device)
+        return each.mean(dim=1).sum(), torch.full((), len(logits), device=logits.device)
 
 
 class RegressionHead(SentenceHead):
@@ -202,7 +217,7 @@ class RegressionHead(SentenceHead):
 
     def loss(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         each = (values - targets.reshape(values.shape).to(values.dtype)) ** 2
-        return each.mean(dim=1).sum(), torch.tensor(len(values), device=values.device)
+        return each.mean(dim=1).sum(), torch.full((), len(values), device=values.device)
 
 
 HEADS: dict[str, type[nn.Module]] = {

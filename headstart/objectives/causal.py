@@ -34,10 +34,14 @@ class Causal:
         batch = {"tokens": tokens, "targets": targets}
         return batch if self.blocks.is_one_document else {**batch, "documents": documents}
 
+    def filled(self, batch: Batch) -> Batch:
+        """Blocks are of one shape already."""
+        return batch
+
     def loss(self, model: Model, batch: Tensors) -> Loss:
         hidden = model.base(batch["tokens"], documents=batch.get("documents"))
         # Nearly every place has a target: to leave the others out would cost more than to compute them.
-        loss = model.head.loss_at(hidden.flatten(0, 1), batch["targets"].flatten())
+        loss = model.head.loss_at(hidden.flatten(0, 1), batch["targets"].flatten(), wants_right=False)
         return Loss(loss.sum, (batch["targets"] != IGNORED).sum(), {})
 
     def evaluation(self) -> Iterator[Batch]:
@@ -55,7 +59,5 @@ def stream_in_order(blocks: PackedBlocks, batch: int) -> Iterator[tuple[np.ndarr
     starts = np.arange(0, blocks.stream_length - 1, blocks.length)
     for first in range(0, len(starts), batch):
         here = starts[first : first + batch]
-        tokens, documents = (
-            np.stack(parts) for parts in zip(*map(blocks.stretch, here.tolist()), strict=True)
-        )
+        tokens, documents = blocks.stretches(here)
         yield tokens, documents, here[:, None] + np.arange(blocks.length + 1) < blocks.stream_length

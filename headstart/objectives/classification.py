@@ -5,13 +5,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from headstart.model.heads import IGNORED
 from headstart.model.model import Model
 from headstart.model.presets import HeadConfig
+from headstart.objectives.few_shapes import filled_up
 from headstart.objectives.objective import Batch, Loss, Tensors
 from headstart.text.buckets import LengthBuckets
 from headstart.text.frames import Frame, Framed, pad, truncated_share
 from headstart.text.labelled import LabelledSet
 from headstart.text.tokenizer import Tokenizer
+
+LENGTH_MULTIPLE = 16
 
 
 def framed_texts(labelled: LabelledSet, tokenizer: Tokenizer, frame: Frame, length: int) -> list[Framed]:
@@ -58,6 +62,13 @@ class Classification:
             "targets": self.targets[rows], "rows": rows,
         }  # fmt: skip
 
+    def filled(self, batch: Batch) -> Batch:
+        """In lengths of a multiple, and with classes for labels in as many rows as a batch has."""
+        fillers = {"tokens": self.pad_id, "present": False, "segments": 0}
+        if self.head.kind != "classification":  # a label that does not count has no sign among numbers
+            return filled_up(batch, fillers, len(batch["tokens"]), LENGTH_MULTIPLE)
+        return filled_up(batch, fillers, self.batch, LENGTH_MULTIPLE, labels={"targets": IGNORED})
+
     def loss(self, model: Model, batch: Tensors) -> Loss:
         outputs = predict(model, batch)
         loss_sum, count = model.head.loss(outputs, batch["targets"])
@@ -68,11 +79,11 @@ class Classification:
     ) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         if self.head.kind == "classification":
             right = outputs.argmax(dim=-1) == targets
-        elif self.head.kind == "multilabel":
+            return {"accuracy": (right.sum(), (targets != IGNORED).sum())}
+        if self.head.kind == "multilabel":
             right = ((outputs > 0) == (targets > 0)).all(dim=-1)
-        else:
-            return {}
-        return {"accuracy": (right.sum(), torch.tensor(len(right), device=right.device))}
+            return {"accuracy": (right.sum(), torch.full((), len(right), device=right.device))}
+        return {}
 
     def evaluation(self) -> Iterator[Batch]:
         """From short to long, in batches of like length."""

@@ -119,6 +119,10 @@ class Masked:
         batch = {"tokens": seen, "targets": targets}
         return batch if self.blocks.is_one_document else {**batch, "documents": documents}
 
+    def filled(self, batch: Batch) -> Batch:
+        """Blocks are of one shape already."""
+        return batch
+
     def loss(self, model: Model, batch: Tensors) -> Loss:
         return masked_loss(model, model.base(batch["tokens"], documents=batch.get("documents")), batch)
 
@@ -132,5 +136,8 @@ class Masked:
 
 def masked_loss(model: Model, hidden: Tensor, batch: Tensors) -> Loss:
     """Cross-entropy and accuracy at the hidden places, the only ones that the head computes."""
-    loss, count = model.head.loss_at(picked(hidden, batch), batch["wanted"]), (batch["wanted"] != IGNORED).sum()
+    loss, count = (
+        model.head.loss_at(picked(hidden, batch), batch["wanted"]),
+        (batch["wanted"] != IGNORED).sum(),
+    )
     return Loss(loss.sum, count, {"masked_accuracy": (loss.right, count)})

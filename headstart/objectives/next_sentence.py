@@ -7,6 +7,7 @@ import numpy as np
 from headstart.model.heads import IGNORED, token_loss
 from headstart.model.model import Model
 from headstart.model.presets import HeadConfig
+from headstart.objectives.few_shapes import filled_up
 from headstart.objectives.masked import Corruptor, masked_loss
 from headstart.objectives.objective import Batch, Loss, Tensors
 from headstart.randomness import stream
@@ -15,6 +16,7 @@ from headstart.text.mixture import MixedPairs
 from headstart.text.sentence_pairs import SentencePair, SentencePairs
 
 FOLLOWS, DOES_NOT = 0, 1
+LENGTH_MULTIPLE = 32
 
 
 class MaskedNextSentence:
@@ -45,6 +47,11 @@ class MaskedNextSentence:
             "tokens": seen, "targets": targets, "present": present, "segments": segments,
             "follows": follows, "pair_weight": weight.astype(np.float32),
         }  # fmt: skip
+
+    def filled(self, batch: Batch) -> Batch:
+        """In lengths of a multiple."""
+        fillers = {"tokens": self.pad_id, "targets": IGNORED, "present": False, "segments": 0}
+        return filled_up(batch, fillers, len(batch["tokens"]), LENGTH_MULTIPLE)
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
         """Counted by hidden tokens: sum / count is the tokens' mean loss plus the pairs' mean loss."""

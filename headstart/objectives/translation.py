@@ -8,9 +8,10 @@ from headstart.errors import UserError
 from headstart.model.heads import IGNORED
 from headstart.model.model import Model
 from headstart.model.presets import HeadConfig
+from headstart.objectives.few_shapes import filled_up
 from headstart.objectives.objective import Batch, Loss, Tensors
 from headstart.objectives.places import picked
-from headstart.text.buckets import LengthBuckets
+from headstart.text.buckets import LengthBuckets, rounded_up
 from headstart.text.frames import Frame, Framed, truncated_share
 from headstart.text.tokenizer import Tokenizer
 
@@ -49,8 +50,12 @@ class Translation:
         pad_id: int,
         target_pad_id: int,
         smoothing: float = 0.0,
+        multiple: int = 1,
     ) -> None:
-        """`batch_tokens` counts source, target and padding; `smoothing` is the share given to all tokens alike."""
+        """`batch_tokens` counts source, target and padding; `smoothing` is the share given to all tokens alike.
+
+        With a multiple, lengths are counted up to it, and batches can be filled up to a few shapes.
+        """
         if not 0 <= smoothing < 1:
             raise UserError(f"smoothing is {smoothing}", fix="give a share from 0 to under 1, such as 0.1")
         self.sources = Ragged([example.tokens for example in sources])
@@ -60,7 +65,8 @@ class Translation:
             [a if a.is_truncated else b for a, b in zip(sources, targets, strict=True)]
         )
         lengths = np.stack([self.sources.lengths, self.targets.lengths - 1], axis=1)
-        self.buckets = LengthBuckets(lengths, batch_tokens=batch_tokens)
+        self.batch_tokens, self.multiple = batch_tokens, multiple
+        self.buckets = LengthBuckets(lengths, batch_tokens=batch_tokens, multiple=multiple)
         self._measured = LengthBuckets(lengths, batch_tokens=batch_tokens, window_batches=len(lengths))
 
     def steps_in(self, epochs: float, seed: int) -> int:
@@ -78,12 +84,19 @@ class Translation:
             "targets": np.where(is_written, written, IGNORED)[:, 1:], "rows": rows,
         }  # fmt: skip
 
+    def filled(self, batch: Batch) -> Batch:
+        """In as many rows as the tokens allow for its rounded lengths."""
+        sides = np.array([batch["tokens"].shape[1], batch["written"].shape[1]])
+        rows = self.batch_tokens // int(rounded_up(sides, self.multiple).sum())
+        fillers = {"tokens": self.pad_id, "present": False, "written": self.target_pad_id, "targets": IGNORED}
+        return filled_up(batch, fillers, rows, self.multiple)
+
     def loss(self, model: Model, batch: Tensors) -> Loss:
         """The smoothed loss, which is what is trained by; where a model is measured, the plain one is logged too."""
         # Padding comes after the target, where none of its places looks, and has no target of its own: no mask.
         hidden = model.base(batch["tokens"], batch["written"], source_present=batch["present"])
         hidden, targets, count = picked(hidden, batch), batch["wanted"], (batch["wanted"] != IGNORED).sum()
-        smoothed = model.head.loss_at(hidden, targets, self.smoothing)
+        smoothed = model.head.loss_at(hidden, targets, self.smoothing, wants_right=False)
         if model.training:
             return Loss(smoothed.sum, count, {})
         plain = model.head.loss_at(hidden, targets)

@@ -24,13 +24,17 @@ class LengthBuckets:
         batch_examples: int | None = None,
         batch_tokens: int | None = None,
         window_batches: int = WINDOW_BATCHES,
+        multiple: int = 1,
     ) -> None:
-        """Give one of the two sizes: a number of examples, or of tokens with the padding counted."""
+        """Give one of the two sizes: a number of examples, or of tokens with the padding counted.
+
+        By tokens the widths are counted up to a multiple, for batches that are padded up to it.
+        """
         assert (batch_examples is None) != (batch_tokens is None), "one of batch_examples and batch_tokens"
         if not len(lengths):
             raise UserError("there are no examples to make batches of", fix="give at least one example")
         self.lengths = np.asarray(lengths, np.int64).reshape(len(lengths), -1)
-        self.batch_examples, self.batch_tokens = batch_examples, batch_tokens
+        self.batch_examples, self.batch_tokens, self.multiple = batch_examples, batch_tokens, multiple
         if batch_tokens is not None:
             self._refuse_long(batch_tokens)
             batch_examples = max(1, batch_tokens // max(1, round(float(self.lengths.sum(1).mean()))))
@@ -40,8 +44,8 @@ class LengthBuckets:
         self._ends: dict[int, list[int]] = {}
 
     def _refuse_long(self, batch_tokens: int) -> None:
-        longest = int(self.lengths.sum(1).argmax())
-        needed = int(self.lengths[longest].sum())
+        longest = int(rounded_up(self.lengths, self.multiple).sum(1).argmax())
+        needed = int(rounded_up(self.lengths[longest], self.multiple).sum())
         if needed > batch_tokens:
             raise UserError(
                 f"example {longest + 1:,} has {needed:,} tokens, a batch may have {batch_tokens:,}",
@@ -87,13 +91,18 @@ class LengthBuckets:
             return list(range(self.batch_examples, len(lengths), self.batch_examples))
         assert self.batch_tokens is not None
         cuts, start, widest = [], 0, [0] * lengths.shape[1]
-        for number, row in enumerate(lengths.tolist()):
+        for number, row in enumerate(rounded_up(lengths, self.multiple).tolist()):
             wider = [max(pair) for pair in zip(widest, row, strict=True)]
             if (number + 1 - start) * sum(wider) > self.batch_tokens:
                 cuts.append(number)
                 start, wider = number, row
             widest = wider
         return cuts
+
+
+def rounded_up(lengths: np.ndarray, multiple: int) -> np.ndarray:
+    """Each length up to the next multiple."""
+    return -(-lengths // multiple) * multiple
 
 
 def _by_length(lengths: np.ndarray) -> np.ndarray:

@@ -9,10 +9,12 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
+import numpy as np
+
 from headstart.errors import UserError
 from headstart.text.files import is_stdin
 from headstart.text.order import for_rank, mixed_at, mixed_count
-from headstart.text.packing import PackedBatch, PackedBlocks, stacked
+from headstart.text.packing import PackedBatch, PackedBlocks
 from headstart.text.sentence_pairs import SentencePair, SentencePairs
 from headstart.text.sources import Source
 
@@ -57,8 +59,11 @@ class MixedBlocks:
         """The blocks of a step."""
         counts = [source.count for source in self.sources]
         drawn = for_rank(mixed_at(counts, self.weights, seed, "packed order", step, batch), rank, world)
-        blocks = [self.sources[source].block(seed, turn, number) for source, turn, number in drawn.tolist()]
-        return stacked(blocks, self.length)
+        tokens, documents = np.empty((2, len(drawn), self.length + 1), np.int64)
+        for number, source in enumerate(self.sources):
+            here = drawn[:, 0] == number
+            tokens[here], documents[here] = source.blocks(seed, drawn[here, 1], drawn[here, 2])
+        return PackedBatch.cut(tokens, documents)
 
 
 class MixedPairs:

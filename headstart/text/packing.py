@@ -4,8 +4,6 @@ Nothing is padded and nothing is lost but a rest shorter than a block. Each toke
 document, so that attention can be kept within it.
 """
 
-import bisect
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +24,11 @@ class PackedBatch(NamedTuple):
 
     documents: np.ndarray
     """The number of the document that each token is of."""
+
+    @classmethod
+    def cut(cls, tokens: np.ndarray, documents: np.ndarray) -> "PackedBatch":
+        """From blocks with the token after each."""
+        return cls(tokens[:, :-1], tokens[:, 1:], documents[:, :-1])
 
 
 class PackedBlocks:
@@ -50,29 +53,28 @@ class PackedBlocks:
         epochs, _ = places_at(step, batch, self.count)
         blocks = examples_at(self.count, seed, "packed order", step, batch)
         rows = for_rank(np.stack([epochs, blocks], axis=1), rank, world)
-        return stacked([self.block(seed, epoch, number) for epoch, number in rows.tolist()], self.length)
+        return PackedBatch.cut(*self.blocks(seed, rows[:, 0], rows[:, 1]))
 
-    def block(self, seed: int, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """A block of an epoch with the token after it, and the document of each."""
-        return self.stretch(self._offset(seed, epoch) + number * self.length)
+    def blocks(self, seed: int, epochs: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Blocks of epochs, each with the token after it, and the document of each: (blocks, length + 1) both."""
+        offsets = {epoch: self._offset(seed, epoch) for epoch in np.unique(epochs).tolist()}
+        shifts = np.array([offsets[epoch] for epoch in epochs.tolist()], np.int64)
+        return self.stretches(shifts + numbers * self.length)
 
     def _offset(self, seed: int, epoch: int) -> int:
         return int(stream(seed, "packed shift", epoch).integers(self.length)) if self.shift else 0
 
-    def stretch(self, start: int) -> tuple[np.ndarray, np.ndarray]:
-        """The `length + 1` tokens of the stream from a place on, and the document of each."""
-        positions = (start + np.arange(self.length + 1)) % self.stream_length
-        turn = int(np.argmin(positions))  # where the circle closes, if it does
-        parts = [self._part(part) for part in (positions[:turn], positions[turn:]) if len(part)]
-        tokens, documents = zip(*parts, strict=True)
-        return np.concatenate(tokens), np.concatenate(documents)
-
-    def _part(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens and documents at rising positions of the stream."""
-        first, last = (self._document_at(int(position)) for position in positions[[0, -1]])
-        numbers = np.arange(first, last + 1)
-        starts = self.store.documents[first : last + 1]
-        documents = first + np.searchsorted(starts + self.frame.cost * numbers, positions, "right") - 1
+    def stretches(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The `length + 1` tokens of the stream from each of these places on, and the document of each."""
+        starts, width = starts % self.stream_length, self.length + 1
+        documents = np.empty((len(starts), width), np.int64)
+        closes = starts + width > self.stream_length  # the circle, within the row
+        documents[~closes] = self._documents(starts[~closes], width)
+        for row in np.flatnonzero(closes).tolist():
+            before = self.stream_length - starts[row]
+            documents[row, :before] = self._documents(starts[[row]], before)
+            documents[row, before:] = self._documents(np.zeros(1, np.int64), width - before)
+        positions = (starts[:, None] + np.arange(width)) % self.stream_length
         # Where the token stands in the store, were it one of the text's.
         places = positions - self.frame.cost * documents - (self.frame.first is not None)
         tokens = self.store.tokens[np.clip(places, 0, len(self.store) - 1)].astype(np.int64)
@@ -82,14 +84,25 @@ class PackedBlocks:
             tokens[places >= self.store.documents[documents + 1]] = self.frame.last
         return tokens, documents
 
-    def _document_at(self, position: int) -> int:
-        """The document at a position of the stream, found without an index of framed documents."""
-        starts = self.store.documents
-        numbers = range(self.store.document_count)
-        return bisect.bisect_right(numbers, position, key=lambda d: int(starts[d]) + self.frame.cost * d) - 1
+    def _documents(self, starts: np.ndarray, width: int) -> np.ndarray:
+        """The documents of rows of the stream: that of the first place, and one more wherever another begins."""
+        first, last = self._document_at(starts), self._document_at(starts + width - 1)
+        counts = last - first
+        rows = np.repeat(np.arange(len(starts)), counts)
+        begun = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + first[rows] + 1
+        columns = self._start_of(begun) - starts[rows]
+        steps = np.bincount(rows * width + columns, minlength=len(starts) * width).reshape(len(starts), width)
+        return first[:, None] + np.cumsum(steps, axis=1)
 
+    def _document_at(self, positions: np.ndarray) -> np.ndarray:
+        """The documents at positions of the stream, by halving: without an index of framed documents."""
+        low, high = np.zeros_like(positions), np.full_like(positions, self.store.document_count)
+        while (high - low > 1).any():
+            middle = (low + high) // 2
+            is_before = self._start_of(middle) <= positions
+            low, high = np.where(is_before, middle, low), np.where(is_before, high, middle)
+        return low
 
-def stacked(blocks: Sequence[tuple[np.ndarray, np.ndarray]], length: int) -> PackedBatch:
-    """Blocks, each with the token after it and the document of each, as a batch; there may be none."""
-    both = np.array(blocks, np.int64).reshape(len(blocks), 2, length + 1)
-    return PackedBatch(both[:, 0, :-1], both[:, 0, 1:], both[:, 1, :-1])
+    def _start_of(self, documents: np.ndarray) -> np.ndarray:
+        """Where documents begin in the stream."""
+        return self.store.documents[documents] + self.frame.cost * documents

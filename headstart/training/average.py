@@ -29,11 +29,13 @@ class Average:
         # A moving average starts as a plain mean, or its first value would weigh for ever.
         keep = 1 - 1 / self.count
         keep = min(self.decay, keep) if self.kind == "ema" else keep
-        for name, parameter in self._model.named_parameters():
-            if name in self.tensors:
-                self.tensors[name].mul_(keep).add_(parameter, alpha=1 - keep)
-            else:
-                self.tensors[name] = parameter.detach().clone()
+        weights = dict(self._model.named_parameters())
+        if not self.tensors:
+            self.tensors = {name: parameter.detach().clone() for name, parameter in weights.items()}
+            return
+        averages = [self.tensors[name] for name in weights]
+        torch._foreach_mul_(averages, keep)
+        torch._foreach_add_(averages, list(weights.values()), alpha=1 - keep)
 
     @contextmanager
     def applied(self) -> Iterator[None]:

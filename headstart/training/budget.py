@@ -8,9 +8,11 @@ import time
 from headstart.errors import UserError
 from headstart.objectives.objective import Objective
 from headstart.training.loop import Training, one_update
+from headstart.training.step import read
 
 TRIAL_SECONDS = 3.0
 TRIAL_STEPS = 20
+WARM_STEPS = 2  # the first are slow: memory, caches, kernels, a recording
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,11 +42,14 @@ def steps_in_minutes(training: Training, minutes: float) -> int:
     """Time some steps on a copy of the model, which is then thrown away, and count how many fit."""
     trial = dataclasses.replace(training, model=copy.deepcopy(training.model))
     update = one_update(trial)
-    update(0)  # the first is slow: memory, caches, kernels
+    for step in range(WARM_STEPS):
+        last = update(step)
+    read([last])
     started, count = time.monotonic(), 0
     while count < TRIAL_STEPS and time.monotonic() - started < TRIAL_SECONDS:
+        last = update(WARM_STEPS + count)
         count += 1
-        update(count)
+    read([last])
     seconds = (time.monotonic() - started) / count
     steps = max(1, int(60 * minutes / seconds))
     training.tell(f"a step takes {seconds:.3f} s here: {minutes:g} minutes are {steps:,} steps")

@@ -24,6 +24,7 @@ from headstart.training.checkpoint import (
     weights_digest,
     write_tensors,
 )
+from headstart.training.compiling import pays
 from headstart.training.evaluate import Scores, evaluate
 from headstart.training.loop import Progress, Training, train
 from headstart.training.machine import Machine
@@ -75,6 +76,9 @@ def execute(
         tokenizer.save(run.path)
     machine.prepare()
     events = EventFile(run.path, console.tell) if console.track else None
+    is_compiled = pays(objective, config.loop.steps, machine)
+    if is_compiled:
+        console.tell("the blocks are compiled first, which takes about a minute")
     training = Training(
         directory=run.path,
         model=model,
@@ -84,13 +88,14 @@ def execute(
         loop=config.loop,
         machine=machine,
         facts={
-            "machine": machine.facts(),
+            "machine": {**machine.facts(), **({"compiled": "yes"} if is_compiled else {})},
             "data": config.data.fingerprint,
             "tokenizer": tokenizer.fingerprint,
         },
         tell=console.tell,
         on_step=console.on_step,
         events=events,
+        is_compiled=is_compiled,
     )
     if config.minutes and not run.config_file.exists():
         steps = steps_in_minutes(training, config.minutes)

@@ -8,6 +8,7 @@ same bytes.
 import math
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headstart.errors import IntegrityError, RunFailed, TryAgain
+from headstart.errors import IntegrityError, RunFailed
 from headstart.model.model import Model
 from headstart.objectives.objective import Batch, Objective
-from headstart.randomness import seed_of
 from headstart.training import checkpoint
 from headstart.training.average import Average, AverageName
-from headstart.training.batches import micro_batches, to_device
 from headstart.training.choosing import cost
+from headstart.training.compiling import as_written, compiled
 from headstart.training.evaluate import Scores, evaluate
 from headstart.training.machine import Machine
 from headstart.training.metrics import MetricsFile
@@ -36,6 +36,8 @@ from headstart.training.optimizer import (
 )
 from headstart.training.schedules import SCHEDULES, ScheduleName
 from headstart.training.signals import Stopped, StopRequests
+from headstart.training.step import Found, Outcome, Step, read
+from headstart.training.steps import Steps
 from headstart.training.tracking import EventFile
 
 
@@ -99,6 +101,7 @@ class LoopConfig:
 
 
 SPIKE_WINDOW = 32
+READ_SECONDS, READ_STEPS = 0.5, 100  # how long what a GPU found may stay unread
 
 
 @dataclass
@@ -129,6 +132,20 @@ class Progress:
     tokens_a_second: float
 
 
+@dataclass(frozen=True)
+class Taken:
+    """A step that was taken, and perhaps not read yet."""
+
+    step: int
+    batch: Batch
+    rate: float
+    outcome: Outcome
+
+    @property
+    def tokens(self) -> int:
+        return int(self.batch["tokens"].size)
+
+
 @dataclass
 class Training:
     """Everything that a training is made of; `train` does the work."""
@@ -144,6 +161,7 @@ class Training:
     tell: Callable[[str], None] = print
     on_step: Callable[[Progress], None] = lambda progress: None
     events: EventFile | None = None
+    is_compiled: bool = False
 
 
 def train(training: Training) -> tuple[LoopState, Scores | None]:
@@ -158,6 +176,18 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
         training.events.begin(metrics.read)
         metrics.on_record = training.events.add
     last_save, is_saved, scores = time.monotonic(), state.step > 0, None
+    unread: list[Taken] = []
+    last_read = time.monotonic()
+
+    def read_steps() -> None:
+        nonlocal last_read
+        found = read([taken.outcome for taken in unread])
+        seconds = max(time.monotonic() - last_read, 1e-9) / max(1, len(unread))
+        for taken, numbers in zip(unread, found, strict=True):
+            _note_step(training, state, taken, numbers, metrics)
+            training.on_step(Progress(taken.step, state.steps, numbers.loss, taken.tokens / seconds))
+        unread.clear()
+        last_read = time.monotonic()
 
     def save() -> None:
         nonlocal last_save, is_saved
@@ -168,52 +198,55 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
         checkpoint.save(directory, state.step, weights, memory, asdict(state), training.facts, loop.keep)
         last_save, is_saved = time.monotonic(), True
 
-    with StopRequests() as requests:
+    with (
+        StopRequests() as requests,
+        compiled(model, training.is_compiled),
+        closing(_steps(training, optimizers)) as steps,
+    ):
         while True:
             # ---- evaluate once in a while, and at the end; what is evaluated is saved first ------------------
             finished = state.step >= state.steps or state.stopped_early
             due = loop.evaluate_every and state.step > 0 and state.step % loop.evaluate_every == 0
             if training.valid is not None and (due or finished) and state.evaluated_step < state.step:
+                read_steps()
                 if not is_saved:
                     save()
-                with average.applied():
+                with average.applied(), as_written(training.is_compiled):
                     scores = evaluate(model, training.valid, training.machine)
                     _note_scores(training, state, scores, metrics)
-                is_saved = False
+                is_saved, last_read = False, time.monotonic()
             if finished or state.stopped_early:
                 break
 
             # ---- one step ------------------------------------------------------------------------------------
-            started = time.monotonic()
             _freeze(model, loop, state.step)
-            set_rate(optimizers, _rate(loop, state))
-            batch = training.objective.batch_at(loop.seed, state.step)
-            loss, norm, log = _accumulate(training, batch, state)
-            if _may_step(training, state, loss, norm, batch, metrics):
-                for optimizer in optimizers:
-                    optimizer.step()
-                average.update(state.step, state.steps)
-            for optimizer in optimizers:
-                optimizer.zero_grad(set_to_none=True)
-            state.step, is_saved = state.step + 1, False
-
-            # ---- tell ----------------------------------------------------------------------------------------
-            tokens = int(batch["tokens"].size)
-            rate = optimizers[0].param_groups[0]["lr"]
-            metrics.write(
-                step=state.step, loss=loss, gradient_norm=norm, learning_rate=rate, tokens=tokens, **log
+            factor = _rate(loop, state)
+            set_rate(optimizers, factor)
+            batch, outcome, state.accumulate = steps.take(
+                state.step, state.accumulate, _spike_limit(loop, state)
             )
-            seconds = max(time.monotonic() - started, 1e-9)
-            training.on_step(Progress(state.step, state.steps, loss, tokens / seconds))
-            checkpoint.fault("step")
+            average.update(state.step, state.steps)
+            state.step, is_saved = state.step + 1, False
+            unread.append(Taken(state.step, batch, optimizers[0].param_groups[0]["peak"] * factor, outcome))
 
-            # ---- save ----------------------------------------------------------------------------------------
+            # ---- tell and save -------------------------------------------------------------------------------
             by_step = loop.save_every and state.step % loop.save_every == 0
             asked = requests.number  # looked at once: a signal may come between any two lines
-            if by_step or time.monotonic() - last_save > loop.save_every_seconds or asked:
+            now = time.monotonic()
+            due_to_save = by_step or now - last_save > loop.save_every_seconds or asked
+            if (
+                not steps.may_wait
+                or due_to_save
+                or now - last_read > READ_SECONDS
+                or len(unread) >= READ_STEPS
+            ):
+                read_steps()
+            checkpoint.fault("step")
+            if due_to_save:
                 save()
             if asked:
                 raise Stopped(asked, state.step)
+    read_steps()
     if not is_saved:
         save()
     if loop.patience and state.best_step >= 0:
@@ -225,18 +258,16 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
     return state, scores
 
 
-def one_update(training: Training) -> Callable[[int], None]:
-    """A function that trains one step and keeps nothing: for timing."""
+def one_update(training: Training) -> Callable[[int], Outcome]:
+    """A function that trains one step and keeps nothing: for timing. What it returns may have to be waited for."""
     model = training.model.to(training.machine.device)
     optimizers = build_optimizers(model, model.config, training.optimizer)
+    steps = _steps(training, optimizers)
+    compiled(model, training.is_compiled).__enter__()
 
-    def update(step: int) -> None:
-        state = LoopState(step=step, steps=step + 2, accumulate=training.loop.accumulate)
-        set_rate(optimizers, _rate(training.loop, state))
-        _accumulate(training, training.objective.batch_at(training.loop.seed, step), state)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+    def update(step: int) -> Outcome:
+        set_rate(optimizers, _rate(training.loop, LoopState(step=step, steps=step + 2)))
+        return steps.take(step, training.loop.accumulate)[1]
 
     return update
 
@@ -244,84 +275,53 @@ def one_update(training: Training) -> Callable[[int], None]:
 # ---- the parts of a step ----------------------------------------------------------------------------------
 
 
-def _accumulate(training: Training, batch: Batch, state: LoopState) -> tuple[float, float, dict[str, float]]:
-    """Gradients of the mean loss over the batch, micro-batch by micro-batch: sums, divided once."""
-    model, device = training.model, training.machine.device
-    while True:
-        try:
-            model.train()
-            sums: dict[str, tuple[float, float]] = {}
-            for number, part in enumerate(micro_batches(batch, state.accumulate)):
-                torch.manual_seed(seed_of(training.loop.seed, "dropout", state.step, number))
-                with training.machine.autocast():
-                    loss = training.objective.loss(model, to_device(part, device))
-                loss.sum.backward()
-                for key, (total, count) in {"loss": (loss.sum, loss.count), **loss.log}.items():
-                    before = sums.get(key, (0.0, 0.0))
-                    sums[key] = (before[0] + float(total.detach()), before[1] + float(count))
-            break
-        except torch.OutOfMemoryError:
-            _back_off(training, state, len(batch["tokens"]))
-    means = {key: total / max(count, 1.0) for key, (total, count) in sums.items()}
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    examples = max(sums["loss"][1], 1.0)
-    norm = float(torch.nn.utils.get_total_norm(gradients)) / examples
-    # The mean and the clip are one factor, and one pass over the gradients.
-    shortened = min(1.0, training.loop.clip / (norm + 1e-6)) if training.loop.clip else 1.0
-    torch._foreach_mul_(gradients, shortened / examples)
-    return means.pop("loss"), norm, means
-
-
-def _back_off(training: Training, state: LoopState, size: int) -> None:
-    """Out of GPU memory: halve the micro-batch, keep the batch, go on, remember it."""
-    training.model.zero_grad(set_to_none=True)
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    if state.accumulate >= size:
-        raise TryAgain(
-            "the GPU's memory does not hold a single example of the batch",
-            fix="give a smaller --length or model, or use another device",
-        )
-    state.accumulate = min(size, 2 * state.accumulate)
-    training.tell(
-        f"out of GPU memory: the batch is cut into {state.accumulate} micro-batches from here on; "
-        "the result differs by the order of additions alone"
-    )
-
-
-def _may_step(
-    training: Training, state: LoopState, loss: float, norm: float, batch: Batch, metrics: MetricsFile
-) -> bool:
-    """Whether this gradient may reach the weights; what may not is counted and logged with its examples."""
+def _steps(training: Training, optimizers: list[torch.optim.Optimizer]) -> Steps:
     loop = training.loop
-    is_finite = math.isfinite(loss) and math.isfinite(norm)
-    window = state.recent_losses
-    is_spike = (
-        is_finite
-        and loop.spike_factor > 0
-        and len(window) == SPIKE_WINDOW
-        and loss > loop.spike_factor * float(np.median(window))
-    )
-    if is_finite and not is_spike:
+    step = Step(
+        training.model, training.objective, optimizers, training.machine,
+        seed=loop.seed, clip=loop.clip, tell=training.tell,
+    )  # fmt: skip
+    # A spike is one beside the losses before it, which then must be known; and a recording knows what learns.
+    may_wait = training.machine.device.type == "cuda" and not loop.spike_factor
+    return Steps(step, loop.steps, may_wait=may_wait, may_record=may_wait and not loop.unfreeze_every)
+
+
+def _spike_limit(loop: LoopConfig, state: LoopState) -> float:
+    """The loss over which an update is not made."""
+    if not loop.spike_factor or len(state.recent_losses) < SPIKE_WINDOW:
+        return math.inf
+    return loop.spike_factor * float(np.median(state.recent_losses))
+
+
+def _note_step(
+    training: Training, state: LoopState, taken: Taken, found: Found, metrics: MetricsFile
+) -> None:
+    """Log a step; one that made no update is counted, and told with its examples."""
+    if found.is_taken:
         state.skipped_in_row = 0
-        if loop.spike_factor:
-            state.recent_losses = [*window, loss][-SPIKE_WINDOW:]
-        return True
-    state.skipped += 1
-    state.skipped_in_row += 1
-    reason = "spike" if is_spike else "not finite"
-    rows = batch["rows"].tolist() if "rows" in batch else None
+        if training.loop.spike_factor:
+            state.recent_losses = [*state.recent_losses, found.loss][-SPIKE_WINDOW:]
+    else:
+        state.skipped += 1
+        state.skipped_in_row += 1
+        is_finite = math.isfinite(found.loss) and math.isfinite(found.gradient_norm)
+        reason = "spike" if is_finite else "not finite"
+        rows = taken.batch["rows"].tolist() if "rows" in taken.batch else None
+        metrics.write(
+            event="skipped", step=taken.step, reason=reason, loss=found.loss,
+            gradient_norm=found.gradient_norm, rows=rows,
+        )  # fmt: skip
+        training.tell(f"step {taken.step}: the update is skipped, its loss or gradient is {reason}")
+        if state.skipped_in_row >= training.loop.skip_limit:
+            raise RunFailed(
+                f"{state.skipped_in_row} updates in a row were skipped at step {taken.step}; "
+                "the last good checkpoint is kept",
+                fix="give a smaller --learning-rate or more --warmup",
+            )
     metrics.write(
-        event="skipped", step=state.step + 1, reason=reason, loss=loss, gradient_norm=norm, rows=rows
-    )
-    training.tell(f"step {state.step + 1}: the update is skipped, its loss or gradient is {reason}")
-    if state.skipped_in_row >= loop.skip_limit:
-        raise RunFailed(
-            f"{state.skipped_in_row} updates in a row were skipped at step {state.step + 1}; "
-            "the last good checkpoint is kept",
-            fix="give a smaller --learning-rate or more --warmup",
-        )
-    return False
+        step=taken.step, loss=found.loss, gradient_norm=found.gradient_norm, learning_rate=taken.rate,
+        tokens=taken.tokens, **found.log,
+    )  # fmt: skip
 
 
 def _rate(loop: LoopConfig, state: LoopState) -> float:

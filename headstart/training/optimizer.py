@@ -70,7 +70,8 @@ def build_optimizers(
         ]
         optimizers.append(Muon(groups, lr=0.0))
     for group in (group for optimizer in optimizers for group in optimizer.param_groups if on_gpu):
-        group["lr"] = torch.zeros((), device=group["params"][0].device)  # a graph reads it anew at every replay
+        # A tensor, which a recorded step reads anew each time.
+        group["lr"] = torch.zeros((), device=group["params"][0].device)
     return optimizers
 
 
