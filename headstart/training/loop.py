@@ -8,7 +8,7 @@ same bytes.
 import math
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -263,9 +263,10 @@ def one_update(training: Training) -> Callable[[int], Outcome]:
     model = training.model.to(training.machine.device)
     optimizers = build_optimizers(model, model.config, training.optimizer)
     steps = _steps(training, optimizers)
-    compiled(model, training.is_compiled).__enter__()
+    held = ExitStack()  # by the function below: what is compiled stays so as long as it lives
+    held.enter_context(compiled(model, training.is_compiled))
 
-    def update(step: int) -> Outcome:
+    def update(step: int, held: ExitStack = held) -> Outcome:
         set_rate(optimizers, _rate(training.loop, LoopState(step=step, steps=step + 2)))
         return steps.take(step, training.loop.accumulate)[1]
 

@@ -42,6 +42,9 @@ class Steps:
                 return batch, self._recorded(tensors, number), 1
             except torch.OutOfMemoryError:
                 self._recorded = None  # its recordings hold memory
+            except CannotRecord as error:
+                self._recorded = None
+                self._step.tell(f"steps are taken one by one, since they cannot be recorded: {error}")
         return batch, *self._step(batch, number, accumulate, limit)
 
     def _made(self, number: int) -> tuple[Batch, Tensors]:
@@ -54,6 +57,10 @@ class Steps:
         """Make no more batches."""
         if self._ahead is not None:
             self._ahead.close()
+
+
+class CannotRecord(Exception):
+    """A step does what no recording can hold, such as asking the device for a number."""
 
 
 class RecordedStep:
@@ -85,8 +92,15 @@ class RecordedStep:
     def _record(self, batch: Tensors) -> tuple[torch.cuda.CUDAGraph, Tensors, Outcome]:
         inputs = {name: tensor.to(self.step.machine.device) for name, tensor in batch.items()}
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            outcome = self.step.update(self.step.gradients([inputs], None))
+        # The thread that makes batches locks pages meanwhile, which is no part of the recording.
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                outcome = self.step.update(self.step.gradients([inputs], None))
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self.step.model.zero_grad(set_to_none=True)
+            raise CannotRecord(str(error.__context__ or error).splitlines()[0]) from error
         return graph, inputs, outcome
 
 
