@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from headstart.errors import UserError
+from headstart.training.signals import Stopped, StopRequests
 
 
 def work(argument, on_share):
@@ -22,6 +23,24 @@ def work(argument, on_share):
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "saves":
+        with StopRequests() as requests:
+            place.with_suffix(".pid").write_text(str(os.getpid()))
+            while not requests.number:
+                time.sleep(0.02)
+            time.sleep(1)  # as long as a large checkpoint
+            place.with_suffix(".saved").write_text("")
+            raise Stopped(requests.number, 1)
+    if kind == "waits":
+        with place.with_suffix(".tries").open("a") as tries:
+            tries.write("x")
+        place.with_suffix(".node").write_text(f"{os.getppid()} {os.getpid()}")
+        while not place.with_name("go").exists():
+            time.sleep(0.02)
+    if kind == "shows":
+        for share in (0.6, 0.7, 0.8):
+            time.sleep(0.3)
+            on_share(share)
     if kind == "sleeps":
         place.with_suffix(".pid").write_text(str(os.getpid()))
         time.sleep(600)

@@ -56,6 +56,8 @@ def study(
     batch: int | None = None,
     rates: Rates | None = None,
     jobs: int | None = None,
+    engine: Literal["processes", "ray"] = "processes",
+    ray_address: str | None = None,
     out: Path | None = None,
     reading: ReadingFlags = ReadingOptions(),
     overrides: ModelFlags = ModelOverrides(),
@@ -74,6 +76,8 @@ def study(
         headstart study --corpus reviews.txt --train train.jsonl --valid valid.jsonl --test test.jsonl
 
         headstart study --corpus news.txt --train labelled.csv --objective causal,masked --budgets 50,200,1600 --jobs 4
+
+        headstart study STUDY.toml --engine ray --ray-address 10.0.0.1:6379 --out /shared/studies/news
 
     Parameters
     ----------
@@ -124,7 +128,13 @@ def study(
     rates
         The learning rates that every neural arm may choose from (default: three, by the width).
     jobs
-        Trials side by side (default: the cores over --threads; 4 on a GPU). The results do not depend on it.
+        Trials side by side (default: the cores over --threads; 4 on a GPU; with --ray-address, what the cluster has
+        room for). The results do not depend on it.
+    engine
+        What runs them: processes of this machine, or the workers of a Ray cluster (extra `ray`). Nor on this.
+    ray_address
+        HOST:PORT of a running Ray cluster, or auto on one of its nodes; all nodes have to see the same files (default:
+        RAY_ADDRESS, or a Ray of its own on this machine).
     out
         The study's directory (default: studies/ and the name of the data).
     """
@@ -165,8 +175,8 @@ def study(
     out = out or Path("studies") / (config.study.demo or Path(config.finetune.train).name.split(".")[0])
     with _progress() as (tell, on_progress):
         found = run(
-            config, out=out, model={**model, **fields}, jobs=jobs, device=common.device, command=_command(),
-            tell=tell, on_progress=on_progress,
+            config, out=out, model={**model, **fields}, jobs=jobs, engine=engine, ray_address=ray_address,
+            device=common.device, command=_command(), tell=tell, on_progress=on_progress,
         )  # fmt: skip
     report = write_report(out)
     if common.json:
@@ -211,6 +221,9 @@ def _changed(part: Any, **values: Any) -> Any:
     return dataclasses.replace(part, **{key: value for key, value in values.items() if value is not None})
 
 
+_NO_MATTER = ("--out", "--jobs", "--engine", "--ray-address")
+
+
 def _command() -> list[str]:
     """The command for the record, without what does not bear on the results."""
     words, kept = ["headstart", *sys.argv[1:]], []
@@ -218,9 +231,9 @@ def _command() -> list[str]:
     for word in words:
         if skip:
             skip = False
-        elif word in ("--out", "--jobs"):
+        elif word in _NO_MATTER:
             skip = True
-        elif word != "--json" and not word.startswith(("--out=", "--jobs=")):
+        elif word != "--json" and not word.startswith(tuple(f"{flag}=" for flag in _NO_MATTER)):
             kept.append(word)
     return kept
 

@@ -205,6 +205,8 @@ def settings(config: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
         for place, part in enumerate(parts, start=1):
             name = f"{title} {place}" if len(parts) > 1 else title
             rows = part.items() if isinstance(part, dict) else [("", part)]
+            if not rows:
+                continue  # a table of changes where nothing was changed
             groups.append((name, [(key, plain(value)) for key, value in rows]))
     return groups
 

@@ -46,8 +46,11 @@ def estimate(found: Estimate | None) -> str:
 
 
 def points(difference: float | None) -> str:
-    """A difference of shares in percentage points, with its sign: "+12.0"."""
-    return NOTHING if difference is None else _fixed(100 * difference, "+")
+    """A difference of shares in percentage points, with its sign: "+12.0".
+
+    A bound just below zero is "−0.0", as in the verdict: an interval that ends there does not hold zero.
+    """
+    return NOTHING if difference is None else f"{100 * difference + 0.0:+.1f}".replace("-", "\u2212")
 
 
 def points_interval(low: float | None, high: float | None) -> str:
@@ -55,8 +58,8 @@ def points_interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"({points(low)} to {points(high)})"
 
 
-def _fixed(number: float, sign: str = "") -> str:
-    text = f"{round(number, 1) + 0.0:{sign}.1f}"
+def _fixed(number: float) -> str:
+    text = f"{round(number, 1) + 0.0:.1f}"
     return text.replace("-", "\u2212")
 
 

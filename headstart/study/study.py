@@ -4,19 +4,21 @@ directory/  study.toml  data/  tokenizer/  pretrain/OBJECTIVE-sN/  trials/ARM-bN
 """
 
 import dataclasses
+import functools
 import json
 import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headstart.errors import UserError
 from headstart.study.cost import pretraining_operations, trial_operations
 from headstart.study.design import PRETRAINED, Pretraining, StudyConfig, Trial, check, trials_of
 from headstart.study.given_data import given_data
 from headstart.study.material import Material, prepare
+from headstart.study.ray_workers import Need, carry_out_on_ray, import_ray
 from headstart.study.results import summarise
 from headstart.study.settings import check_same, demo_config, settings_of, with_demo, with_start
 from headstart.study.trial import OnShare, run_pretraining, run_trial, trial_file
@@ -27,6 +29,8 @@ from headstart.training.machine import Device, choose
 from headstart.training.pretrain import PretrainObjective
 from headstart.training.run_directory import write_whole
 
+Engine = Literal["processes", "ray"]
+CarryOut = Callable[..., dict[str, Outcome]]
 GPU_JOBS = 4  # a small model leaves most of a GPU idle
 
 
@@ -51,6 +55,8 @@ def study(
     test: Given | None = None,
     model: dict[str, Any] | None = None,
     jobs: int | None = None,
+    engine: Engine = "processes",
+    ray_address: str | None = None,
     device: Device = "auto",
     command: list[str] | None = None,
     tell: Callable[[str], None] = lambda line: None,
@@ -59,6 +65,7 @@ def study(
     """Prepare, carry out what is missing, summarise; returns what study.json holds.
 
     The data is that of the settings, unless it is given beside them: paths, frames or datasets (text/in_memory.py).
+    Neither the jobs nor the engine that runs them bears on the results.
     """
     is_demo = config is None and corpus is None and train is None
     config, directory = config or (demo_config() if is_demo else StudyConfig()), Path(out)
@@ -66,16 +73,25 @@ def study(
     check(data.config)
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs {jobs}", fix="give 1 or more")
+    if ray_address and engine != "ray":
+        raise UserError("--ray-address without --engine ray", fix="give --engine ray too")
+    ray_address = ray_address or os.environ.get("RAY_ADDRESS")
+    if engine == "ray":
+        import_ray(ray_address)  # before anything is prepared: it may be missing
     with RunLock(directory):
         given = with_start(data.config)
         files = data.as_files(with_demo(given, directory), directory)
         material = prepare(files, model or {}, directory, device, tell)
+        # Settled here: a worker on another node might choose otherwise.
+        on_gpu = choose(device).device.type == "cuda"
+        material = dataclasses.replace(material, device="cuda" if on_gpu else "cpu")
         settings = settings_of(material, given, model or {})
         check_same(directory, settings)
         pretrainings = _pretrainings(material)
         tasks = _tasks(material, pretrainings)
         tell(_opening(material, tasks))
-        outcomes = _carry_out(material, tasks, jobs or _jobs(material), on_progress)
+        workers = _workers(material, jobs, engine, ray_address)
+        outcomes = _carry_out(material, tasks, *workers, on_progress)
         found = summarise(material, pretrainings, outcomes, command or ["headstart", "study"], settings)
         write_whole(
             directory / "study.json", json.dumps(found, indent=1, ensure_ascii=False).encode() + b"\n"
@@ -124,12 +140,26 @@ def work(argument: tuple[Material, Pretraining | Trial], on_share: OnShare) -> N
 def _jobs(material: Material) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     most = max(1, cores // material.config.study.threads)
-    on_gpu = choose(material.device).device.type == "cuda"
-    return min(most, GPU_JOBS) if on_gpu else most
+    return min(most, GPU_JOBS) if material.device == "cuda" else most
+
+
+def _workers(
+    material: Material, jobs: int | None, engine: Engine, ray_address: str | None
+) -> tuple[int | None, CarryOut]:
+    """How many tasks at once (None: as many as a running cluster has room for), and what carries them out."""
+    if engine == "processes":
+        return jobs or _jobs(material), carry_out
+    need = Need(material.config.study.threads, 1 / GPU_JOBS if material.device == "cuda" else 0.0)
+    at_once = jobs or (None if ray_address else _jobs(material))
+    return at_once, functools.partial(carry_out_on_ray, need=need, address=ray_address)
 
 
 def _carry_out(
-    material: Material, tasks: list[Task], jobs: int, on_progress: Callable[[StudyProgress], None]
+    material: Material,
+    tasks: list[Task],
+    jobs: int | None,
+    carry: CarryOut,
+    on_progress: Callable[[StudyProgress], None],
 ) -> dict[str, Outcome]:
     """Do what is not done yet, and keep the times, which are nobody's result, beside it."""
     missing = [task for task in tasks if not _is_done(material, task)]
@@ -158,7 +188,7 @@ def _carry_out(
         report()
 
     report()
-    return carry_out(waits, work, jobs, on_share=on_share, on_outcome=on_outcome)
+    return carry(waits, work, jobs, on_share=on_share, on_outcome=on_outcome)
 
 
 def _is_done(material: Material, task: Task) -> bool:
@@ -171,7 +201,7 @@ def _is_done(material: Material, task: Task) -> bool:
 class _Times:
     """timing.json: how long each task took, over all calls."""
 
-    def __init__(self, material: Material, jobs: int) -> None:
+    def __init__(self, material: Material, jobs: int | None) -> None:
         self.file = material.directory / "timing.json"
         machine = choose(material.device, material.config.study.precision, material.config.study.threads)
         self.times: dict[str, Any] = {"seconds": 0.0, "pretraining": {}, "trials": {}}

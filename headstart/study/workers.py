@@ -110,7 +110,7 @@ def carry_out(
     with StopRequests() as requests:
         try:
             while waiting or busy:
-                for task in _ready(waiting, outcomes, end)[: jobs - len(busy)]:
+                for task in ready(waiting, outcomes, end)[: jobs - len(busy)]:
                     waiting.remove(task)
                     give(task)
                 multiprocessing.connection.wait([worker.pipe for worker in busy], timeout=SHARE_SECONDS)
@@ -141,7 +141,7 @@ def _without_main() -> Iterator[None]:
         vars(main).update(kept)
 
 
-def _ready(
+def ready(
     waiting: list[Task], outcomes: dict[str, Outcome], end: Callable[[Task, str | None, float], None]
 ) -> list[Task]:
     """Tasks whose time has come; those that waited for a task that failed have failed with it."""
@@ -209,26 +209,40 @@ def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
     """Take a task, do it, say how it ended, take the next."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everyone: who started us decides
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
+    on_share = seldom(lambda share: pipe.send(("share", share)))
+    while True:
+        argument = pipe.recv()
+        try:
+            error = error_of(work, argument, on_share)
+        except Stopped:
+            raise SystemExit(0) from None
+        pipe.send(("end", error))
+
+
+def error_of(work: Work, argument: Any, on_share: Callable[[float], None]) -> str | None:
+    """Do a task; returns what went wrong, if anything did."""
+    try:
+        work(argument, on_share)
+    except Stopped:
+        raise
+    except HeadstartError as known:
+        return str(known)
+    except Exception:
+        return traceback.format_exc(limit=-3).strip()
+    return None
+
+
+def seldom(say: Callable[[float], object]) -> Callable[[float], None]:
+    """Say how far a task is, but not at every step."""
     said = 0.0
 
     def on_share(share: float) -> None:
         nonlocal said
         if time.monotonic() - said > SHARE_SECONDS:
             said = time.monotonic()
-            pipe.send(("share", share))
+            say(share)
 
-    while True:
-        argument = pipe.recv()
-        try:
-            work(argument, on_share)
-            error = None
-        except Stopped:
-            raise SystemExit(0) from None
-        except HeadstartError as known:
-            error = str(known)
-        except Exception:
-            error = traceback.format_exc(limit=-3).strip()
-        pipe.send(("end", error))
+    return on_share
 
 
 def _end_with_parent(lifeline: Connection) -> None:

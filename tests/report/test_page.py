@@ -205,7 +205,7 @@ def test_times_that_cannot_be_read_are_said_to_be_missing(tmp_path):
     ("said", "expected"),
     [
         (percent(0.81249), "81.2\xa0%"), (percent(None), "–"), (percent(-0.00001), "0.0\xa0%"), (points(0.12), "+12.0"),
-        (points(-0.012), "−1.2"), (points(-0.0001), "+0.0"), (probability(0.0004), "< 0.001"),
+        (points(-0.012), "−1.2"), (points(-0.0001), "−0.0"), (points(-0.0), "+0.0"), (probability(0.0004), "< 0.001"),
         (probability(1.0), "1.000"),
         (operations(2.1e12), "2.1\xa0×\xa010¹²"), (operations(950), "950"), (operations(9.99e12), "1.0\xa0×\xa010¹³"),
         (duration(3.14), "3.1\xa0s"), (duration(59.99), "60.0\xa0s"), (duration(251.3), "4\xa0min 11\xa0s"),
@@ -215,6 +215,21 @@ def test_times_that_cannot_be_read_are_said_to_be_missing(tmp_path):
 )  # fmt: skip
 def test_numbers_are_written_so(said, expected):
     assert said == expected
+
+
+def test_only_a_budget_of_every_row_is_called_all_labels(tmp_path):
+    found = synthetic_study.study()
+    found["data"]["train"]["rows"] = max(found["budgets"])
+    assert f"With all {max(found['budgets']):,} labels:" in written(tmp_path, found).text
+    found["data"]["train"]["rows"] += 1
+    assert f"With {max(found['budgets']):,} labels:" in written(tmp_path, found).text
+
+
+def test_a_part_of_the_configuration_without_settings_has_no_heading(tmp_path):
+    found = synthetic_study.study()
+    found["config"] = {"study": {"preset": "lab"}, "model": {}, "finetune": {"epochs": 5}}
+    html = write_report(synthetic_study.write(tmp_path, found)).read_text()
+    assert re.findall("<h4>(.*?)</h4>", html)[-2:] == ["study", "finetune"]
 
 
 # ---- for every reader ---------------------------------------------------------------------------------------
