@@ -176,11 +176,13 @@ def _caveats(found: Found, tuned: list[str]) -> list[str]:
     if study["seeds"] == 1:
         sentences.append("One seed only: the intervals say nothing about other seeds.")
     leaked = found["data"]["leaked_test_rows"]
+    searched = "train, valid or the corpus" if found["data"].get("corpus") else "train or valid"
     if leaked:
         sentences.append(
-            f"{leaked:,} rows of test stand in train, valid or the corpus too: the report has the scores "
-            "without them."
+            f"{leaked:,} rows of test stand in {searched} too: the report has the scores without them."
         )
+    if found["config"]["study"]["start"]:
+        sentences.append("Whether rows of test stand in what the imported base has read was not searched.")
     sentences += _data_caveats(found["data"])
     failed = [t for t in (*found["trials"], *found["pretraining"]) if t["status"] == "failed"]
     if failed:

@@ -144,6 +144,18 @@ def test_what_limits_the_claim_is_said():
     assert "1 of 3 trials and pretrainings failed" in text
 
 
+def test_what_was_searched_for_leaks_is_told():
+    changes = {"data": {"leaked_test_rows": 2, "corpus": [{"file": "news.txt"}]}}
+    text = " ".join(verdict(found([row("finetuned", "scratch", 50, 0.1, 0.001)], **changes)))
+    assert "2 rows of test stand in train, valid or the corpus too" in text
+    assert "imported" not in text
+    settings = {"study": {"seeds": 5, "pretrain_seeds": 1, "start": "runs/base"}}
+    changes = {"data": {"leaked_test_rows": 2, "corpus": []}, "config": settings}
+    text = " ".join(verdict(found([row("imported", "scratch", 50, 0.1, 0.001)], **changes)))
+    assert "2 rows of test stand in train or valid too" in text
+    assert "Whether rows of test stand in what the imported base has read was not searched." in text
+
+
 def test_near_copies_and_labels_that_no_row_has_are_told():
     data = {
         "leaked_test_rows": 0, "leaks": {"near_test_in_train": 3, "near_test_in_corpus": 0, "test_in_train": 0},
