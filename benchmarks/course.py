@@ -22,7 +22,7 @@ class CourseModel(nn.Module):
         self.register_buffer("table", torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, None])
         self.dropout = nn.Dropout(DROPOUT)
         layer = nn.TransformerEncoderLayer(WIDTH, HEADS, FFN, DROPOUT)
-        self.encoder = nn.TransformerEncoder(layer, DEPTH)
+        self.encoder = nn.TransformerEncoder(layer, DEPTH, enable_nested_tensor=False)
         self.output = nn.Linear(WIDTH, outputs)
 
     def forward(self, tokens: Tensor) -> Tensor:

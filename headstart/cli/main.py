@@ -99,6 +99,8 @@ def run(arguments: list[str] | None = None) -> int:
         )
         return result if isinstance(result, int) else 0
     except CycloptsError as error:
+        if not _speaks():
+            return 2
         asked = next((verb for verb in VERBS if arguments[: verb.count(" ") + 1] == verb.split()), "")
         console.print(f"headstart: {visible(str(error))}", style="red", markup=False)
         console.print(f"try: headstart {asked} --help".replace("  ", " "), markup=False)
@@ -106,13 +108,23 @@ def run(arguments: list[str] | None = None) -> int:
     except HeadstartError as error:
         if "--debug" in arguments:
             raise
-        console.print(f"headstart: {error}", style="red", markup=False)
+        if _speaks() or error.is_of_one_rank:
+            console.print(f"headstart: {_rank(error)}{error}", style="red", markup=False)
         return error.exit_code
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         return 130
+
+
+def _speaks() -> bool:
+    """Whether what goes wrong is told here: with several ranks under torchrun, the first one speaks for all."""
+    return os.environ.get("RANK", "0") == "0" or os.environ.get("WORLD_SIZE", "1") == "1"
+
+
+def _rank(error: HeadstartError) -> str:
+    return f"rank {os.environ['RANK']}: " if error.is_of_one_rank else ""
 
 
 def main() -> None:

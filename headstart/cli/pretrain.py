@@ -17,6 +17,7 @@ from headstart.cli.options import (
     ModelOverrides,
     PresetName,
     Switch,
+    Words,
 )
 from headstart.cli.running import TrainingFlags, TrainingOptions, machine_of, run_console
 
@@ -30,6 +31,7 @@ def pretrain(
     objective: Literal["causal", "masked", "masked-nsp"] = "causal",
     preset: PresetName = "tiny",
     tokenizer: Path | None = None,
+    normalise: Words | None = None,
     start: Path | None = None,
     length: int | None = None,
     batch_tokens: int | None = None,
@@ -67,6 +69,8 @@ def pretrain(
         The shape of the base.
     tokenizer
         A tokenizer's directory (default: one is trained on the corpus and kept in the run).
+    normalise
+        What that one makes alike in every text: lower-case, apostrophes (all made straight), or both with a comma.
     start
         A run to take the base and the tokenizer from.
     length
@@ -82,32 +86,37 @@ def pretrain(
     """
     from headstart.objectives.masked import Corruption
     from headstart.text.durable import unsafe_file_system
+    from headstart.text.normalising import in_order
     from headstart.training.budget import Budget
     from headstart.training.optimizer import OptimizerConfig
     from headstart.training.pretrain import pretrain as run
     from headstart.training.tokenizing import DEFAULT_VOCAB
 
-    machine = machine_of(common)
+    machine = machine_of(common, fast=training.fast, shard=training.shard)
     optimizer = OptimizerConfig(
         optimizer=training.optimizer,
         matrix_rate=training.matrix_rate, weight_decay=training.weight_decay, layer_decay=training.layer_decay,
     )  # fmt: skip
     overridden = dataclasses.asdict(overrides)
     vocab = overridden.pop("vocab") or DEFAULT_VOCAB  # of a tokenizer that is trained now
-    out = out or default_out("pretrain", corpus, objective, preset, start, training, overridden, common.seed)
+    out = out or default_out(
+        "pretrain", corpus, objective, preset, start, training, overridden, common.seed, *(normalise or ())
+    )
     with (
         run_console(machine, training.track) as console,
         unsafe_file_system(training.unsafe_fs, console.tell),
     ):
         result = run(
             corpus, out=out, objective=objective, valid=valid, preset_name=preset, overrides=overridden,
-            tokenizer=tokenizer, vocab=vocab, start=start,
+            tokenizer=tokenizer, vocab=vocab, normalise=in_order(normalise or ()), start=start,
             budget=Budget(steps=training.steps, epochs=training.epochs, minutes=training.minutes),
             length=length, batch_tokens=batch_tokens, optimizer=optimizer, learning_rate=training.learning_rate,
             loop=training.loop(common.seed, "cosine", 0.05),
             corruption=Corruption(share=mask_share, whole_words=whole_words), machine=machine,
             override_resume=training.override_resume, console=console, **reading.given(),
         )  # fmt: skip
+    if not machine.ranks.is_first:
+        return
     print_result(out, result, common)
 
 

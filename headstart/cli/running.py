@@ -85,7 +85,13 @@ class TrainingOptions:
     keep: int = 2
     """Checkpoints that stay."""
 
-    # Not shown, for the default --out is a hash of what is: with it or without, it is the same run.
+    # Not shown, for the default --out is a hash of what is: with these or without, it is the same run.
+    fast: Switch = dataclasses.field(default=False, repr=False)
+    """Give up exact repetition on a GPU for quicker kernels; on a CPU there is nothing to give up."""
+
+    shard: Literal["auto", "never", "always"] = dataclasses.field(default="auto", repr=False)
+    """With several ranks (torchrun): whether each holds a part of the model alone; auto: if it does not fit whole."""
+
     track: Literal["tensorboard"] | None = dataclasses.field(default=None, repr=False)
     """Write the metrics for TensorBoard too, under the run's directory."""
 
@@ -112,11 +118,13 @@ class TrainingOptions:
 TrainingFlags = Annotated[TrainingOptions, Parameter(name="*", group=Group("Training", sort_key=40))]
 
 
-def machine_of(common: Common) -> "Machine":
+def machine_of(
+    common: Common, *, fast: bool = False, shard: Literal["auto", "never", "always"] = "auto"
+) -> "Machine":
     """The machine to run on, as asked."""
     from headstart.training.machine import choose
 
-    return choose(common.device, common.precision, common.threads)
+    return choose(common.device, common.precision, common.threads, fast=fast, shard=shard)
 
 
 @contextmanager
@@ -126,6 +134,9 @@ def run_console(machine: "Machine", track: Literal["tensorboard"] | None = None)
     from headstart.training.tracking import require
 
     require(track)
+    if not machine.ranks.is_first:  # the first one speaks for all
+        yield RunConsole()
+        return
     console = Console(stderr=True, highlight=False)
     with Progress(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),

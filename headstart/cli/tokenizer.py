@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 from rich.text import Text
 
-from headstart.cli.options import Common, CommonFlags, CorpusReading, CorpusReadingFlags
+from headstart.cli.options import Common, CommonFlags, CorpusReading, CorpusReadingFlags, Words
 from headstart.errors import UserError, visible
 from headstart.text.files import is_stdin
 
@@ -26,6 +26,7 @@ def tokenizer(
     *files: Annotated[str, Parameter(allow_leading_hyphen=True)],
     vocab: int = 8_000,
     kind: Literal["bpe", "unigram", "wordpiece", "char"] = "bpe",
+    normalise: Words | None = None,
     out: Path | None = None,
     existing: Annotated[Path | None, Parameter(name="--tokenizer")] = None,
     reading: CorpusReadingFlags = CorpusReading(),
@@ -44,6 +45,8 @@ def tokenizer(
 
         headstart tokenizer train.csv --text-column review --kind unigram --json
 
+        headstart tokenizer reviews.txt.gz --normalise lower-case,apostrophes --out tokenizers/fr-lower
+
         headstart tokenizer reviews.txt.gz --tokenizer tokenizers/fr-16k
 
     Parameters
@@ -54,6 +57,9 @@ def tokenizer(
         How many tokens, special ones included; fewer where the text does not give so many.
     kind
         bpe and unigram work on bytes and lose nothing; wordpiece is BERT's; char has a token for each character.
+    normalise
+        What to make alike before all else, here and wherever the tokenizer is used: lower-case, apostrophes (all made
+        straight), or both with a comma. Decoding then gives the text so made.
     out
         The directory to write tokenizer.json into.
     existing
@@ -63,6 +69,7 @@ def tokenizer(
         os.environ["RAYON_NUM_THREADS"] = str(common.threads)
     from headstart.text.doctor import diagnose
     from headstart.text.documents import pieces
+    from headstart.text.normalising import in_order
     from headstart.text.rows import BadRows
     from headstart.text.tokenizer import Tokenizer
     from headstart.text.tokenizer_training import train
@@ -70,6 +77,9 @@ def tokenizer(
     _refuse_odd(files)
     if existing is not None and out is not None:
         raise UserError("--tokenizer examines, --out keeps what was trained", fix="give one of the two")
+    if existing is not None and normalise:
+        raise UserError("--normalise with --tokenizer", fix="leave it out: a tokenizer has its own way")
+    ways = in_order(normalise or ())
     bad_rows = BadRows(reading.skip_bad_rows)
     with _progress(files) as bar:
 
@@ -83,7 +93,7 @@ def tokenizer(
             chosen, text_bytes = Tokenizer.load(existing), None
             facts |= {"tokenizer": str(existing), "notes": []}
         else:
-            training = train(texts, vocab=vocab, kind=kind, on_stage=bar.stage)
+            training = train(texts, vocab=vocab, kind=kind, normalise=ways, on_stage=bar.stage)
             chosen, text_bytes = training.tokenizer, training.matter.text_bytes
             facts |= {"kind": kind, "corpus_bytes": text_bytes, "notes": training.notes}
         bar.stage("examining")
@@ -206,13 +216,17 @@ def _figures(diagnosis: "Diagnosis") -> Table:
         ("unknown", f"{diagnosis.unknown / diagnosis.tokens:.2%}",
          "of all tokens stand for something that the vocabulary does not have: 0 is right"),
         ("texts changed", f"{diagnosis.texts_changed:,}",
-         f"of {diagnosis.texts:,} do not come back from decoding as they were: 0 is right"),
+         f"of {diagnosis.texts:,} do not come back from decoding as they were{_but_for(diagnosis)}: 0 is right"),
     ]  # fmt: skip
     if diagnosis.is_of_characters:  # then these are what they are
         rows = [row for row in rows if row[0] not in ("tokens per word", "single characters")]
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _but_for(diagnosis: "Diagnosis") -> str:
+    return f", but for {' and '.join(diagnosis.normalise)}" if diagnosis.normalise else ""
 
 
 _NATURES = {
@@ -225,7 +239,7 @@ def _print_probes(console: Console, diagnosis: "Diagnosis", kind: str | None) ->
     """What survives encoding and decoding, and what becomes of the rest."""
     survived = [name for name, came in diagnosis.probes.items() if not came]
     lost = {name: came for name, came in diagnosis.probes.items() if came}
-    console.print(Text("Round trip", style="bold"))
+    console.print(Text(f"Round trip{_but_for(diagnosis)}", style="bold"))
     if survived:
         console.print(Text("kept ", style="green") + Text(", ".join(survived)))
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from headstart.decoding.limits import Limits, forbid_ending, forbid_repeats
+from headstart.decoding.limits import Limits, forbid_repeats
 from headstart.decoding.sampling import NEVER
 from headstart.decoding.search import Reader, as_history, pad_left, precise
 from headstart.errors import UserError
@@ -167,8 +167,9 @@ def _candidates(logits: Tensor, state: _State, place: int, limits: Limits, beam:
         logs = forbid_repeats(logs, written, limits.no_repeat, [limits.end])
     at_limit = (state.limits == place)[:, None]
     ends = logs[..., limits.end].clone()
-    if place < limits.min_tokens:
-        logs = forbid_ending(logs, [limits.end])
+    if place < limits.min_tokens:  # no text ends here, unless nothing else can come
+        logs[..., limits.end] = NEVER
+        logs[..., limits.end] = ends.masked_fill(logs.amax(dim=-1) > NEVER, NEVER)
     if at_limit.any():
         logs.masked_fill_(at_limit[..., None], NEVER)
         cost = ends if limits.must_end else torch.zeros_like(ends)

@@ -9,7 +9,10 @@ keys of its source.
 import torch
 from torch import Tensor
 
-from headstart.model.base import Cache
+from headstart.decoding.lean import lean_step
+from headstart.decoding.sampling import NEVER, likeliest
+from headstart.model.base import Base, Cache, Embedding, EncoderDecoderBase
+from headstart.model.blocks import Stack
 from headstart.model.masks import Mask, build_mask
 from headstart.model.model import Model
 
@@ -26,8 +29,8 @@ class _Ways:
         self.position = present.sum(dim=1, keepdim=True)  # (rows, 1): of the next token
         self.longest = cache.length
 
-    def grow(self, parents: Tensor) -> tuple[Mask, Tensor]:
-        """One token for each way, which goes on from its parent: whom it sees, and its position (rows, ways)."""
+    def grow(self, parents: Tensor) -> tuple[Tensor, Tensor]:
+        """One token for each way, which goes on from its parent: whom it sees (rows, ways, keys), and its position."""
         rows, ways = parents.shape
         inherited = self.ancestors.gather(1, parents[..., None].expand(-1, -1, self.ancestors.shape[-1]))
         own = torch.eye(ways, dtype=torch.bool, device=parents.device).expand(rows, -1, -1)
@@ -35,30 +38,47 @@ class _Ways:
         positions = self.position.expand(-1, ways)
         self.position = self.position + 1
         self.longest += 1
-        return Mask(allowed=self.ancestors[:, None]), positions
+        return self.ancestors, positions
 
     def select(self, rows: Tensor) -> None:
         self.ancestors, self.position = self.ancestors[rows], self.position[rows]
 
 
 class CachedReader:
-    """A causal language model that keeps what it has read."""
+    """A causal language model that keeps what it has read.
+
+    The model itself reads the prompt; what comes after it, token by token, is read in few calls where that is quicker.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model, self.cache = model, model.base.new_cache()
         self._ways: _Ways | None = None
+        self._embedding, self._stack = self._parts()
+        self._lean = lean_step(model, self._embedding, self._stack)
 
     def read(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
         """Read the new tokens; logits of the next one, (batch, vocab)."""
-        assert self._ways is None, "what has branched is read by branching"
-        return self.model.head(self._read(tokens, present)[:, -1])
+        x = self._last(tokens, present)
+        logits: Tensor = self._lean.output(x) if self._is_lean() else self.model.head(x)
+        return logits
+
+    def likeliest(self, tokens: Tensor, present: Tensor | None, never: Tensor) -> Tensor:
+        """Read the new tokens; the next one, the likeliest but for those that never come, (batch,)."""
+        x = self._last(tokens, present)
+        if self._is_lean():
+            return self._lean.output.likeliest(x, never)
+        return likeliest(self.model.head(x).index_fill(1, never, NEVER))
 
     def branch(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """Read a token in each way, (batch, ways), after the way `parents` names; logits (batch, ways, vocab)."""
         self._ways = self._ways or _Ways(self.cache, tokens)
-        mask, positions = self._ways.grow(parents)
+        ancestors, positions = self._ways.grow(parents)
         self.cache.length += tokens.shape[1]
-        return self.model.head(self._branch(tokens, positions, self._ways.longest, mask))
+        if self._is_lean():
+            x = self._step(tokens, positions, self._ways.longest, ancestors)
+            return self._lean.output(x).unflatten(0, tokens.shape)
+        logits: Tensor = self.model.head(self._branch(tokens, positions, self._ways.longest, ancestors))
+        return logits
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows alone, in this order."""
@@ -66,14 +86,35 @@ class CachedReader:
         if self._ways is not None:
             self._ways.select(rows)
 
+    def _last(self, tokens: Tensor, present: Tensor | None) -> Tensor:
+        """Read the new tokens; the vector of the last, (batch, width)."""
+        assert self._ways is None, "what has branched is read by branching"
+        if tokens.shape[1] > 1 or present is not None or not self.cache.length or not self._is_lean():
+            return self._read(tokens, present)[:, -1]
+        all_present, allowed = self.cache.extend(tokens, None), None
+        positions = torch.full((1, 1), self.cache.length - 1)
+        if all_present is not None:
+            positions, allowed = all_present.sum(dim=1, keepdim=True) - 1, all_present[:, None]
+        return self._step(tokens, positions, self.cache.length, allowed)
+
+    def _parts(self) -> tuple[Embedding, Stack]:
+        base = self.model.base
+        assert isinstance(base, Base)
+        return base.embedding, base.stack
+
+    def _is_lean(self) -> bool:
+        return self._lean.is_usable
+
+    def _step(self, tokens: Tensor, positions: Tensor, longest: int, allowed: Tensor | None) -> Tensor:
+        return self._lean(tokens, positions, longest, self.cache.layers, allowed)
+
     def _read(self, tokens: Tensor, present: Tensor | None) -> Tensor:
         hidden: Tensor = self.model.base(tokens, present=present, cache=self.cache)
         return hidden
 
-    def _branch(self, tokens: Tensor, positions: Tensor, longest: int, mask: Mask) -> Tensor:
-        base = self.model.base
-        x = base.embedding(tokens, positions, longest)
-        hidden: Tensor = base.stack(x, mask, positions, cache=self.cache.layers)  # type: ignore[operator]
+    def _branch(self, tokens: Tensor, positions: Tensor, longest: int, ancestors: Tensor) -> Tensor:
+        x = self._embedding(tokens, positions, longest)
+        hidden: Tensor = self._stack(x, Mask(allowed=ancestors[:, None]), positions, cache=self.cache.layers)
         return hidden
 
 
@@ -84,6 +125,7 @@ class TranslationReader(CachedReader):
         super().__init__(model)
         self.source_present = source_present
         self.memory: Tensor = model.base.encode(source, source_present)  # type: ignore[operator]
+        self._has_sources = source_present is None or bool(source_present.any(dim=1).all())
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows alone, in this order."""
@@ -91,6 +133,18 @@ class TranslationReader(CachedReader):
         self.memory = self.memory[rows]
         if self.source_present is not None:
             self.source_present = self.source_present[rows]
+
+    def _parts(self) -> tuple[Embedding, Stack]:
+        base = self.model.base
+        assert isinstance(base, EncoderDecoderBase)
+        return base.target_embedding or base.embedding, base.decoder
+
+    def _is_lean(self) -> bool:
+        return self._has_sources and super()._is_lean()  # the model itself knows of sources of nothing
+
+    def _step(self, tokens: Tensor, positions: Tensor, longest: int, allowed: Tensor | None) -> Tensor:
+        seen = None if self.source_present is None else self.source_present[:, None]
+        return self._lean(tokens, positions, longest, self.cache.layers, allowed, seen)
 
     def _read(self, tokens: Tensor, present: Tensor | None) -> Tensor:
         hidden: Tensor = self.model.base.decode(  # type: ignore[operator]
@@ -100,15 +154,13 @@ class TranslationReader(CachedReader):
             cross.keys, cross.values = cross.held()
         return hidden
 
-    def _branch(self, tokens: Tensor, positions: Tensor, longest: int, mask: Mask) -> Tensor:
-        base = self.model.base
+    def _branch(self, tokens: Tensor, positions: Tensor, longest: int, ancestors: Tensor) -> Tensor:
         memory_mask = build_mask(
             tokens.shape[1], self.memory.shape[1], causal=False, keys_present=self.source_present
         )
-        embedding = base.target_embedding or base.embedding
-        hidden: Tensor = base.decoder(  # type: ignore[operator]
-            embedding(tokens, positions, longest),  # type: ignore[operator]
-            mask, positions, memory=self.memory, memory_mask=memory_mask, cache=self.cache.layers,
+        hidden: Tensor = self._stack(
+            self._embedding(tokens, positions, longest), Mask(allowed=ancestors[:, None]), positions,
+            memory=self.memory, memory_mask=memory_mask, cache=self.cache.layers,
         )  # fmt: skip
         return hidden
 

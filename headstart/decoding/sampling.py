@@ -6,6 +6,8 @@ from torch import Tensor
 from headstart.errors import UserError
 
 NEVER = float("-inf")
+# Tokens whose highest is found first, when the likeliest is looked for: several times as quick as to compare all.
+GROUP = 128
 
 
 def with_temperature(logits: Tensor, temperature: float) -> Tensor:
@@ -31,6 +33,20 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
 def forbid(logits: Tensor, tokens: list[int]) -> Tensor:
     """These tokens cannot come."""
     return logits.index_fill(-1, torch.tensor(tokens, device=logits.device, dtype=torch.long), NEVER)
+
+
+def likeliest(logits: Tensor) -> Tensor:
+    """The token with the highest logit in each row (rows, vocab), the first of equals."""
+    vocab = logits.shape[-1]
+    edge = vocab // GROUP * GROUP
+    if len(logits) < 4 or not edge:
+        return logits.argmax(dim=-1)
+    peaks = logits[:, :edge].unflatten(-1, (-1, GROUP)).amax(dim=-1)
+    if edge < vocab:
+        peaks = torch.cat([peaks, logits[:, edge:].amax(dim=-1, keepdim=True)], dim=-1)
+    first = peaks.argmax(dim=-1, keepdim=True) * GROUP
+    tokens = (first + torch.arange(GROUP, device=logits.device)).clamp_(max=vocab - 1)
+    return tokens.gather(1, logits.gather(1, tokens).argmax(dim=-1, keepdim=True))[:, 0]
 
 
 def pick(logits: Tensor, chance: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -10,10 +10,11 @@ from torch import Tensor
 
 from headstart.decoding.limits import NO_TOKEN, forbid_ending, forbid_repeats
 from headstart.decoding.sampling import (
+    NEVER,
     check_sampling,
-    forbid,
     keep_top_k,
     keep_top_p,
+    likeliest,
     pick,
     with_temperature,
 )
@@ -28,6 +29,14 @@ class Reader(Protocol):
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows alone, in this order."""
+
+
+@runtime_checkable
+class GreedyReader(Reader, Protocol):
+    """One that knows the likeliest token sooner than all logits."""
+
+    def likeliest(self, tokens: Tensor, present: Tensor | None, never: Tensor) -> Tensor:
+        """Read as `read` does; the next token of each row, the likeliest but for those that never come, (batch,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +54,7 @@ class Sampling:
     def choose(self, logits: Tensor, chance: Tensor) -> Tensor:
         """The next token of each row; `chance` decides where there is a choice."""
         if self.temperature == 0:
-            return logits.argmax(dim=-1)
+            return likeliest(logits)
         logits = with_temperature(logits, self.temperature)
         if self.top_k is not None:
             logits = keep_top_k(logits, self.top_k)
@@ -59,7 +68,7 @@ class Step(NamedTuple):
 
     rows: list[int]
     tokens: list[int]
-    logits: Tensor  # (rows, vocab), before temperature and the like
+    logits: Tensor | None  # (rows, vocab), before temperature and the like; None where nobody asked for them
 
 
 @torch.inference_mode()
@@ -75,32 +84,38 @@ def decode(
     sampling: Sampling | None = None,
     numbers: Sequence[int] | None = None,
     device: torch.device | str = "cpu",
+    with_logits: bool = True,
 ) -> Iterator[Step]:
     """Continue every prompt, one token a step; a row that writes a stop token, which is yielded too, leaves.
 
     No stop token comes before `min_tokens`, no stretch of `no_repeat` tokens twice, those of the prompt counted. A
     row's chances are a function of the seed, its number (by default its place among the prompts) and the place, so
-    that what it becomes depends neither on its company nor on how many steps others take.
+    that what it becomes depends neither on its company nor on how many steps others take. Without logits the
+    likeliest token may be found sooner.
     """
     sampling = sampling or Sampling()
+    is_greedy = sampling.temperature == 0 and not (with_logits or no_repeat or min_tokens)
     rows = list(range(len(prompts)))
-    keys = rows if numbers is None else numbers
-    chances = (
-        np.stack([stream(sampling.seed, "sample", key).random(max_tokens) for key in keys]) if rows else None
-    )
+    chances = _chances(sampling, rows if numbers is None else numbers, max_tokens)
     tokens, present = pad_left(prompts, device)
-    written_ids = as_history(tokens, present)
+    written_ids, barred = (
+        as_history(tokens, present),
+        torch.tensor(list(never), device=device, dtype=torch.long),
+    )
     for place in range(max_tokens):
-        if not rows or chances is None:
+        if not rows:
             return
-        logits = precise(reader.read(tokens, present))
-        allowed = forbid(logits, list(never)) if never else logits
-        if no_repeat:
-            allowed = forbid_repeats(allowed, written_ids, no_repeat, stop)
-        if place < min_tokens:
-            allowed = forbid_ending(allowed, stop)
-        chance = torch.from_numpy(chances[rows, place]).to(device)
-        chosen = sampling.choose(allowed, chance)
+        logits = None
+        if is_greedy and isinstance(reader, GreedyReader):
+            chosen = reader.likeliest(tokens, present, barred)
+        else:
+            logits = precise(reader.read(tokens, present))
+            allowed = logits.index_fill(-1, barred, NEVER) if never else logits
+            if no_repeat:
+                allowed = forbid_repeats(allowed, written_ids, no_repeat, stop)
+            if place < min_tokens:
+                allowed = forbid_ending(allowed, stop)
+            chosen = sampling.choose(allowed, torch.from_numpy(chances[rows, place]).to(device))
         written = chosen.tolist()
         yield Step(rows, written, logits)
         if no_repeat:
@@ -111,6 +126,13 @@ def decode(
             reader.select(kept)
             chosen, rows, written_ids = chosen[kept], [rows[i] for i in going_on], written_ids[kept]
         tokens, present = chosen[:, None], None
+
+
+def _chances(sampling: Sampling, numbers: Sequence[int], max_tokens: int) -> np.ndarray:
+    """The luck of each row at every place; none is needed where nothing is drawn."""
+    if sampling.temperature == 0 or not len(numbers):
+        return np.zeros((len(numbers), max_tokens))
+    return np.stack([stream(sampling.seed, "sample", number).random(max_tokens) for number in numbers])
 
 
 def continuations(steps: Iterator[Step], count: int, stop: Sequence[int] = ()) -> list[list[int]]:

@@ -103,6 +103,7 @@ def _labelled(config: RunConfig) -> dict[str, Any]:
         **({"pooling": config.head.pooling} if config.head.pooling else {}),
         **({"freeze": config.freeze} if config.freeze != "nothing" else {}),
         "batch": config.batch,
+        **({"r_drop": config.r_drop} if config.r_drop else {}),
         "text_column": data.text_column,
         "label_column": data.label_column,
     }

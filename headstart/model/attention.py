@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headstart.model.cut_attention import attend_within
+from headstart.model.dropped_attention import attend_with_dropout
 from headstart.model.masks import Mask, subsequent_mask
 from headstart.model.positions import Rotation
 from headstart.model.presets import ModelConfig
@@ -15,6 +17,10 @@ FEW_QUERIES = 8
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
     """Weighted means of the values, (batch, heads, queries, head width); zeros where nothing may be seen."""
+    if dropout and query.device.type == "cpu":
+        return attend_with_dropout(query, key, value, mask, dropout)
+    if mask.cuts is not None:
+        return attend_within(query, key, value, mask.cuts, mask.causal_square, dropout)
     if not dropout and _is_quicker_by_the_book(query, mask):
         return attend_with_weights(query, key, value, mask)[0]
     mixed = F.scaled_dot_product_attention(
@@ -59,10 +65,10 @@ class LayerCache:
         total = self.length + key.shape[2]
         self.keys = self._room(self.keys, key, total)
         self.values = self._room(self.values, value, total)
-        self.keys[:, :, self.length : total] = key
-        self.values[:, :, self.length : total] = value
+        self.keys.narrow(2, self.length, key.shape[2]).copy_(key)
+        self.values.narrow(2, self.length, key.shape[2]).copy_(value)
         self.length = total
-        return self.keys[:, :, :total], self.values[:, :, :total]
+        return self.keys.narrow(2, 0, total), self.values.narrow(2, 0, total)
 
     def _room(self, buffer: Tensor | None, like: Tensor, total: int) -> Tensor:
         if buffer is not None and buffer.shape[2] >= total:

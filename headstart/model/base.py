@@ -5,9 +5,12 @@ from torch import Tensor, nn
 
 from headstart.model.attention import LayerCache
 from headstart.model.blocks import Stack, make_norm
-from headstart.model.masks import build_mask, token_positions
+from headstart.model.dropout import Dropout
+from headstart.model.masks import Cuts, Mask, build_mask, token_positions
+from headstart.model.packed import pack, pays, unpack
 from headstart.model.positions import Learned, Sinusoidal
-from headstart.model.presets import ModelConfig
+from headstart.model.presets import ModelConfig, Pooling
+from headstart.model.token_table import TokenTable
 
 Record = dict[str, list[Tensor]]
 
@@ -43,7 +46,7 @@ class Embedding(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab: int) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocab, config.width)
+        self.tokens = TokenTable(vocab, config.width)
         self.scale = config.width**0.5 if config.scale_embedding else 1.0
         if config.positions == "learned":
             self.positions: nn.Module | None = Learned(config)
@@ -51,7 +54,7 @@ class Embedding(nn.Module):
             self.positions = Sinusoidal(config) if config.positions == "sinusoidal" else None
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.norm = make_norm(config) if config.embedding_norm else nn.Identity()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self, tokens: Tensor, positions: Tensor, longest: int, segments: Tensor | None = None
@@ -86,11 +89,19 @@ class Base(nn.Module):
         segments: Tensor | None = None,
         cache: Cache | None = None,
         record: Record | None = None,
+        cuts: Cuts | None = None,
     ) -> Tensor:
         """Read tokens. `present` is False on padding; `documents` numbers those packed into one row.
 
-        With a cache the tokens go on where it ended. `record` receives the attention weights.
+        With a cache the tokens go on where it ended. `record` receives the attention weights. With `cuts` the
+        tokens are one row of texts without padding; on a CPU what has padding or documents is read so.
         """
+        if cuts is not None:
+            return self._within(tokens, cuts, segments)
+        on_cpu = tokens.device.type == "cpu"
+        if on_cpu and cache is None and record is None and pays(tokens, present, documents):
+            packed = pack(tokens, present, documents, segments)
+            return unpack(self._within(packed.tokens, packed.cuts, packed.segments), packed, tokens.shape)
         batch, length = tokens.shape
         before = cache.length if cache is not None else 0
         assert documents is None or cache is None, "documents side by side are for training, not for decoding"
@@ -109,6 +120,31 @@ class Base(nn.Module):
         x = self.embedding(tokens, positions, total, segments)
         layers = cache.layers if cache is not None else None
         return self.stack(x, mask, positions, cache=layers, record=record)
+
+    def _within(
+        self, tokens: Tensor, cuts: Cuts, segments: Tensor | None, at: Tensor | None = None
+    ) -> Tensor:
+        """Read a row of texts, each by itself; with `at`, vectors at those places alone."""
+        positions = cuts.positions()
+        mask = Mask(causal_square=self.config.direction == "causal", cuts=cuts)
+        x = self.embedding(tokens, positions, cuts.longest, segments)
+        return self.stack(x, mask, positions, at=at)
+
+    def pooled(
+        self, tokens: Tensor, pooling: Pooling, present: Tensor | None = None, segments: Tensor | None = None
+    ) -> Tensor | None:
+        """The vector of each text's first or last token, (batch, width), without what no such vector needs.
+
+        That is the last block at all other tokens. None where it cannot be done so.
+        """
+        sees_all = pooling == "last" if self.config.direction == "causal" else pooling != "mean"
+        is_empty = present is not None and not bool(present.any(dim=1).all())
+        if tokens.device.type != "cpu" or not sees_all or is_empty or self.config.positions == "rotary":
+            return None
+        packed = pack(tokens, present, None, segments)
+        ends = packed.cuts.offsets[: packed.texts + 1].long()
+        at = ends[:-1] if pooling == "first" else ends[1:] - 1
+        return self._within(packed.tokens, packed.cuts, packed.segments, at)[0]
 
 
 class EncoderDecoderBase(nn.Module):

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.model.attention import Attention, LayerCache
+from headstart.model.dropout import Dropout
 from headstart.model.masks import Mask
 from headstart.model.positions import Rotation
 from headstart.model.presets import ModelConfig
@@ -33,7 +35,7 @@ class FeedForward(nn.Module):
         self.gated = config.activation == "swiglu"
         self.activation = ACTIVATIONS[config.activation]
         self.input = nn.Linear(config.width, (2 if self.gated else 1) * config.ffn, bias=config.bias)
-        self.dropout = nn.Dropout(config.ffn_dropout)
+        self.dropout = Dropout(config.ffn_dropout)
         self.output = nn.Linear(config.ffn, config.width, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,12 +53,12 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig, cross: bool) -> None:
         super().__init__()
-        self.pre_norm = config.norm_place == "pre"
+        self.pre_norm, self.has_cross = config.norm_place == "pre", cross
         self.attention, self.attention_norm = Attention(config), make_norm(config)
         if cross:
             self.cross_attention, self.cross_norm = Attention(config), make_norm(config)
         self.feed_forward, self.feed_forward_norm = FeedForward(config), make_norm(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self,
@@ -91,10 +93,19 @@ class Block(nn.Module):
             )
         return self._sublayer(x, self.feed_forward_norm, self.feed_forward)
 
+    def at(self, x: Tensor, places: Tensor, mask: Mask) -> Tensor:
+        """The same at some places alone, (1, places, width): the other tokens are keys and values, and end here."""
+        y = self.attention_norm(x) if self.pre_norm else x
+        found = self.attention(y.index_select(1, places), mask, memory=y)
+        found = self.dropout.add(x.index_select(1, places), found)
+        if not self.pre_norm:
+            found = self.attention_norm(found)
+        return self._sublayer(found, self.feed_forward_norm, self.feed_forward)
+
     def _sublayer(self, x: Tensor, norm: nn.Module, function: Callable[[Tensor], Tensor]) -> Tensor:
         if self.pre_norm:
-            return x + self.dropout(function(norm(x)))
-        return norm(x + self.dropout(function(x)))
+            return self.dropout.add(x, function(norm(x)))
+        return norm(self.dropout.add(x, function(x)))
 
 
 class Stack(nn.Module):
@@ -117,9 +128,15 @@ class Stack(nn.Module):
         memory_mask: Mask | None = None,
         cache: list[tuple[LayerCache, LayerCache]] | None = None,
         record: dict[str, list[Tensor]] | None = None,
+        at: Tensor | None = None,
     ) -> Tensor:
-        rotation = Rotation(positions, self.head_width, x.dtype, self.rotary_base) if self.rotary else None
+        """`at` names places: then the last block gives vectors there alone, and computes no others."""
+        rotation = self.rotation(positions, x.dtype)
         for index, block in enumerate(self.blocks):
+            if at is not None and index == len(self.blocks) - 1:
+                assert isinstance(block, Block)
+                x = block.at(x, at, mask)
+                break
             x = block(
                 x,
                 mask,
@@ -130,6 +147,10 @@ class Stack(nn.Module):
                 record=record,
             )
         return self.final_norm(x)
+
+    def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | None:
+        """How queries and keys at these positions are turned; None where positions are not rotary."""
+        return Rotation(positions, self.head_width, dtype, self.rotary_base) if self.rotary else None
 
 
 def new_record() -> dict[str, list[Tensor]]:

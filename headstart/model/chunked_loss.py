@@ -12,8 +12,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHUNK_NUMBERS = 1 << 22  # logits of a chunk on a CPU: 16 MB of them stay near the processor
+from headstart.model.cpu_logits import ChunkLoss, CpuLogits
+
+CHUNK_NUMBERS = 1 << 22  # logits of a chunk on a CPU: 16 MB of them stay near the processor …
+CHUNK_TOKENS = 256  # … but a product of few rows is slow, and each chunk adds to the whole matrix's gradient
 GPU_CHUNK_NUMBERS = 1 << 28
+BLOCK_ROWS = 8_192
 IGNORED = -100  # a target that does not count
 
 
@@ -64,14 +68,22 @@ class _OutputLoss(torch.autograd.Function):
         to_hidden = torch.empty_like(hidden) if wants_hidden else None
         to_weight = torch.zeros_like(weight, dtype=exact) if wants_weight else None
         to_bias = torch.zeros_like(bias, dtype=exact) if wants_bias and bias is not None else None
-        for some in _chunks(len(hidden), len(weight), hidden.device):
-            rows, logits = hidden[some], hidden[some] @ matrix.T
-            found = (compiled() if is_compiled else loss_and_slopes)(
-                logits, bias, targets[some], smoothing, wants_right, any(ctx.needs_input_grad)
-            )
-            loss_sum += found[0]
-            right += found[1] if wants_right else 0
-            slopes = found[2]
+        chunks, wants_slopes = _chunks(len(hidden), len(weight), hidden.device), any(ctx.needs_input_grad)
+        room = CpuLogits(_longest(chunks), matrix, exact) if hidden.device.type == "cpu" else None
+        for some in chunks:
+            rows = hidden[some]
+            if room is not None:
+                found = room.loss(
+                    rows, bias, targets[some], targets[some] == IGNORED, smoothing,
+                    wants_right=wants_right, wants_slopes=wants_slopes,
+                )  # fmt: skip
+            else:
+                function = compiled() if is_compiled else loss_and_slopes
+                found = function(rows @ matrix.T, bias, targets[some], smoothing, wants_right, wants_slopes)
+            loss_sum += found.sum
+            if found.right is not None:
+                right += found.right
+            slopes = found.slopes
             if slopes is None:
                 continue
             if to_hidden is not None:
@@ -79,10 +91,13 @@ class _OutputLoss(torch.autograd.Function):
             if to_weight is not None:
                 if exact == hidden.dtype:
                     to_weight.addmm_(slopes.T, rows)
-                else:
-                    to_weight += slopes.T @ rows
+                else:  # a block at a time: what is added is in other numbers, and would be copied whole
+                    for block in _blocks(len(weight), hidden.device):
+                        to_weight[block] += slopes[:, block].T @ rows
             if to_bias is not None:
-                to_bias += slopes.sum(dim=0, dtype=exact)
+                to_bias += (slopes if found.exact_slopes is None else found.exact_slopes).sum(
+                    dim=0, dtype=exact
+                )
         ctx.save_for_backward(to_hidden, to_weight, to_bias)
         ctx.mark_non_differentiable(right)
         return loss_sum, right
@@ -103,8 +118,8 @@ def loss_and_slopes(
     smoothing: float,
     wants_right: bool,
     wants_slopes: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Of a chunk: its loss, how many were right, and the slopes of the logits, which are used up."""
+) -> ChunkLoss:
+    """The loss of a chunk's logits, which are used up."""
     dtype, ignored = logits.dtype, (targets == IGNORED)[:, None]
     wanted = targets[:, None].clamp(min=0)
     logits = logits.to(torch.promote_types(dtype, torch.float32))
@@ -117,7 +132,7 @@ def loss_and_slopes(
         losses -= smoothing * logits.mean(dim=-1, keepdim=True)
     loss_sum = losses.masked_fill(ignored, 0.0).sum()
     if not wants_slopes:
-        return loss_sum, right, None
+        return ChunkLoss(loss_sum, right, None, None)
     # Probabilities less what they should have been.
     logits -= normaliser.masked_fill(ignored, torch.inf)
     logits.exp_()
@@ -132,16 +147,26 @@ def loss_and_slopes(
     else:
         rows = torch.arange(len(logits), device=logits.device)
         logits[rows, wanted[:, 0]] -= counted[:, 0] * (1 - smoothing)
-    return loss_sum, right, logits.to(dtype)
+    return ChunkLoss(loss_sum, right, logits.to(dtype), None)
 
 
 @functools.cache
-def compiled() -> Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]:
+def compiled() -> Callable[..., ChunkLoss]:
     """The same in as few passes over the logits as the compiler makes of it."""
-    return torch.compile(loss_and_slopes, dynamic=False)
+    return torch.compile(loss_and_slopes)  # again for any size, where a second one comes
+
+
+def _blocks(vocab: int, device: torch.device) -> list[slice]:
+    size = BLOCK_ROWS if device.type == "cpu" else vocab
+    return [slice(first, first + size) for first in range(0, vocab, size)]
+
+
+def _longest(chunks: list[slice]) -> int:
+    return max((chunk.stop - chunk.start for chunk in chunks), default=0)
 
 
 def _chunks(tokens: int, vocab: int, device: torch.device) -> list[slice]:
-    numbers = CHUNK_NUMBERS if device.type == "cpu" else GPU_CHUNK_NUMBERS
-    size = max(1, numbers // vocab)
+    size = max(CHUNK_TOKENS, CHUNK_NUMBERS // vocab)
+    if device.type != "cpu":
+        size = max(1, GPU_CHUNK_NUMBERS // vocab)
     return [slice(first, min(first + size, tokens)) for first in range(0, tokens, size)]

@@ -191,7 +191,12 @@ class SentenceHead(nn.Module):
     def forward(self, hidden: Tensor, present: Tensor | None = None) -> Tensor:
         """Logits, or values, (batch, classes); never in half precision, whose steps would show in them."""
         with torch.autocast(hidden.device.type, enabled=False):
-            pooled = pool(hidden.to(self.classifier.weight.dtype), present, self.pooling)
+            return self.of_pooled(pool(hidden.to(self.classifier.weight.dtype), present, self.pooling))
+
+    def of_pooled(self, pooled: Tensor) -> Tensor:
+        """The same of what is one vector for each text already, (batch, width)."""
+        with torch.autocast(pooled.device.type, enabled=False):
+            pooled = pooled.to(self.classifier.weight.dtype)
             if self.pooler is not None:
                 pooled = self.activation(self.pooler(pooled))
             return self.classifier(self.dropout(pooled))

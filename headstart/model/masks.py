@@ -1,19 +1,57 @@
 """Who may look at whom: the square subsequent mask, padding on either side, documents side by side."""
 
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
+class Cuts(NamedTuple):
+    """Texts one after another in one row of tokens: no padding, and none looks at another."""
+
+    ends: tuple[int, ...]  # where each text ends, known without asking a device
+    offsets: Tensor  # (texts + 1,) int32: where each begins, and where the last one ends
+    longest: int
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], device: torch.device | str = "cpu") -> "Cuts":
+        """The cuts between texts of these lengths."""
+        ends = tuple(itertools.accumulate(lengths))
+        return cls(ends, torch.tensor((0, *ends), dtype=torch.int32).to(device), max(lengths, default=0))
+
+    @property
+    def spans(self) -> list[slice]:
+        """Where each text stands."""
+        return [slice(first, end) for first, end in itertools.pairwise((0, *self.ends))]
+
+    def positions(self) -> Tensor:
+        """Where each token stands in its own text, (1, tokens)."""
+        places = torch.arange(self.ends[-1], device=self.offsets.device)
+        lengths = self.offsets.diff()
+        starts = self.offsets[:-1].long().repeat_interleave(lengths, output_size=self.ends[-1])
+        return (places - starts)[None]
+
+
+def lengths_between(rows: Tensor, documents: Tensor | None) -> list[int]:
+    """How many tokens there are between changes of the row, or within a row of the document: both (tokens,)."""
+    is_new = rows[1:] != rows[:-1]
+    if documents is not None:
+        is_new |= documents[1:] != documents[:-1]
+    ends = [*(is_new.nonzero()[:, 0] + 1).tolist(), len(rows)]
+    return [end - first for first, end in itertools.pairwise((0, *ends))]
+
+
 class Mask(NamedTuple):
     """What attention needs to know; the plain causal square is a flag, because kernels have a fast path for it."""
 
-    causal_square: bool = False
+    causal_square: bool = False  # of each text, where there are cuts
     allowed: Tensor | None = None  # (batch or 1, 1, queries, keys), True where a query may look at a key
     # (batch, 1, queries, 1), True where a query may look at nothing: some kernels answer with NaN or noise. There
     # `allowed` is True everywhere, and attention sets what it gets to zero.
     sees_nothing: Tensor | None = None
+    cuts: Cuts | None = None  # then the batch is one row, and the two above are None
 
 
 def build_mask(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from headstart.errors import IntegrityError
 from headstart.model.base import Base, EncoderDecoderBase
-from headstart.model.heads import HEADS
+from headstart.model.heads import HEADS, SentenceHead
 from headstart.model.initialise import initialise
 from headstart.model.presets import HeadConfig, ModelConfig, check_head
 
@@ -26,6 +26,11 @@ class Model(nn.Module):
 
     def forward(self, tokens: Tensor, target: Tensor | None = None, **reading: Any) -> Any:
         """What the head predicts for these tokens; `reading` goes to the base (present, documents, segments …)."""
+        is_plain = reading.keys() <= {"present", "segments"}
+        if is_plain and isinstance(self.base, Base) and isinstance(self.head, SentenceHead):
+            pooled = self.base.pooled(tokens, self.head.pooling, **reading)
+            if pooled is not None:
+                return self.head.of_pooled(pooled)
         hidden = self.base(tokens, **reading) if target is None else self.base(tokens, target, **reading)
         return self.head(hidden, reading.get("present"))
 

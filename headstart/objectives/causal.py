@@ -7,6 +7,7 @@ import numpy as np
 from headstart.model.heads import IGNORED
 from headstart.model.model import Model
 from headstart.model.presets import HeadConfig
+from headstart.objectives.block_reading import read_blocks, with_offsets
 from headstart.objectives.objective import Batch, Loss, Tensors
 from headstart.text.mixture import MixedBlocks
 from headstart.text.packing import PackedBlocks
@@ -35,13 +36,13 @@ class Causal:
         return batch if self.blocks.is_one_document else {**batch, "documents": documents}
 
     def filled(self, batch: Batch) -> Batch:
-        """Blocks are of one shape already."""
-        return batch
+        """Blocks are of one shape already; their documents begin where they begin."""
+        return with_offsets(batch)
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
-        hidden = model.base(batch["tokens"], documents=batch.get("documents"))
         # Nearly every place has a target: to leave the others out would cost more than to compute them.
-        loss = model.head.loss_at(hidden.flatten(0, 1), batch["targets"].flatten(), wants_right=False)
+        hidden, targets = read_blocks(model, batch), batch["targets"].flatten()
+        loss = model.head.loss_at(hidden, targets, wants_right=False)
         return Loss(loss.sum, (batch["targets"] != IGNORED).sum(), {})
 
     def evaluation(self) -> Iterator[Batch]:

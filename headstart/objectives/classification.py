@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from headstart.model.heads import IGNORED
 from headstart.model.model import Model
@@ -31,9 +32,20 @@ class Classification:
     """The task of the head: classification, multilabel or regression."""
 
     def __init__(
-        self, examples: Sequence[Framed], targets: np.ndarray, head: HeadConfig, batch: int, pad_id: int
+        self,
+        examples: Sequence[Framed],
+        targets: np.ndarray,
+        head: HeadConfig,
+        batch: int,
+        pad_id: int,
+        r_drop: float = 0.0,
     ) -> None:
-        """`targets` fit the head: class numbers, a table of zeros and ones, or numbers."""
+        """`targets` fit the head: class numbers, a table of zeros and ones, or numbers.
+
+        With `r_drop` a text is read twice in training, with different dropout, and what the two readings disagree in
+        is added to the loss so many times (Liang and others, 2021); for classes alone.
+        """
+        self.r_drop = r_drop
         self.examples, self.targets, self.head, self.batch, self.pad_id = (
             examples,
             targets,
@@ -70,9 +82,22 @@ class Classification:
         return filled_up(batch, fillers, self.batch, LENGTH_MULTIPLE, labels={"targets": IGNORED})
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
+        if self.r_drop and model.training:
+            return self._read_twice(model, batch)
         outputs = predict(model, batch)
         loss_sum, count = model.head.loss(outputs, batch["targets"])
         return Loss(loss_sum, count, self._log(outputs, batch["targets"]))
+
+    def _read_twice(self, model: Model, batch: Tensors) -> Loss:
+        # As one batch of twice the rows: each has dropout of its own.
+        twice = {name: torch.cat([batch[name]] * 2) for name in ("tokens", "present", "segments", "targets")}
+        outputs = predict(model, twice)
+        loss_sum, _ = model.head.loss(outputs, twice["targets"])
+        first, second = outputs.chunk(2)
+        counts = batch["targets"] != IGNORED
+        apart = disagreement(first, second).masked_fill(~counts, 0.0).sum()
+        log = self._log(first, batch["targets"])
+        return Loss(loss_sum / 2 + self.r_drop * apart, counts.sum(), log)
 
     def _log(
         self, outputs: torch.Tensor, targets: torch.Tensor
@@ -89,6 +114,12 @@ class Classification:
         """From short to long, in batches of like length."""
         for first in range(0, len(self._by_length), self.batch):
             yield self.collated(self._by_length[first : first + self.batch])
+
+
+def disagreement(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """How far the classes of two readings are from each other, by text: the mean of both divergences, in nats."""
+    p, q = F.log_softmax(first.float(), dim=-1), F.log_softmax(second.float(), dim=-1)
+    return ((p.exp() - q.exp()) * (p - q)).sum(dim=-1) / 2
 
 
 def predict(model: Model, batch: Tensors) -> torch.Tensor:

@@ -10,6 +10,7 @@ from headstart.errors import UserError
 from headstart.model.heads import IGNORED
 from headstart.model.model import Model
 from headstart.model.presets import HeadConfig
+from headstart.objectives.block_reading import read_blocks, with_offsets
 from headstart.objectives.causal import stream_in_order
 from headstart.objectives.objective import Batch, Loss, Tensors
 from headstart.objectives.places import picked
@@ -120,11 +121,11 @@ class Masked:
         return batch if self.blocks.is_one_document else {**batch, "documents": documents}
 
     def filled(self, batch: Batch) -> Batch:
-        """Blocks are of one shape already."""
-        return batch
+        """Blocks are of one shape already; their documents begin where they begin."""
+        return with_offsets(batch)
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
-        return masked_loss(model, model.base(batch["tokens"], documents=batch.get("documents")), batch)
+        return masked_loss(model, read_blocks(model, batch), batch)
 
     def evaluation(self) -> Iterator[Batch]:
         assert isinstance(self.blocks, PackedBlocks), "what is drawn by weight is not measured by"

@@ -104,22 +104,28 @@ class Totals(NamedTuple):
     backward_over_length: int
 
 
-def units_in_text(unit: Unit, lengths: Lengths) -> int:
+def units_in_text(unit: Unit, lengths: Lengths, masked_share: float = MASKED_SHARE) -> int:
     """How often a component works in one text."""
     return {
         "token": lengths.source,
         "source token": lengths.source,
         "target token": lengths.target,
-        "masked token": round(MASKED_SHARE * lengths.source),
+        "masked token": round(masked_share * lengths.source),
         "text": 1,
     }[unit]
 
 
-def per_text(config: ModelConfig, head: HeadConfig, lengths: Lengths, freeze: Freeze | None = None) -> Totals:
+def per_text(
+    config: ModelConfig,
+    head: HeadConfig,
+    lengths: Lengths,
+    freeze: Freeze | None = None,
+    masked_share: float = MASKED_SHARE,
+) -> Totals:
     """Forward and backward; backward costs twice forward, and nothing in a frozen base below the head."""
     totals = {"forward": 0, "backward": 0, "forward_over_length": 0, "backward_over_length": 0}
     for work in components(config, head, lengths):
-        forward = work.forward * units_in_text(work.unit, lengths)
+        forward = work.forward * units_in_text(work.unit, lengths, masked_share)
         backward = 0 if freeze and work.name.startswith(f"{freeze}.") else 2 * forward
         totals["forward"] += forward
         totals["backward"] += backward

@@ -11,9 +11,7 @@ def pretraining_operations(material: Material, objective: PretrainObjective) -> 
     phases = zip(material.config.pretrain, material.steps[objective], strict=True)
     return float(
         sum(
-            steps
-            * max(1, phase.batch_tokens // phase.length)
-            * text_operations(material, objective, phase.length)
+            steps * max(1, phase.batch_tokens // phase.length) * text_operations(material, objective, phase)
             for phase, steps in phases
         )
     )
@@ -24,7 +22,8 @@ def step_operations(material: Material, arm: Arm) -> float:
     freeze = "base" if arm.kind == "frozen" else None
     lengths = Lengths(max(1, round(material.mean_tokens)))
     totals = per_text(material.model_for(arm.objective), material.head, lengths, freeze)  # type: ignore[arg-type]
-    return float(material.config.finetune.batch * (totals.forward + totals.backward))
+    readings = 2 if material.config.finetune.r_drop else 1
+    return float(readings * material.config.finetune.batch * (totals.forward + totals.backward))
 
 
 def trial_steps(material: Material, trial: Trial) -> tuple[int, int]:

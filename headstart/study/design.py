@@ -7,6 +7,7 @@ tokenizer, the number of steps, and the learning rates that each may choose from
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -15,6 +16,7 @@ from headstart.config import nearest
 from headstart.errors import UserError
 from headstart.model.presets import ModelConfig
 from headstart.randomness import seed_of
+from headstart.text.normalising import Normalisation
 from headstart.training.pretrain import PretrainObjective, default_rate
 
 ArmKind = Literal[
@@ -46,6 +48,8 @@ class TokenizerPart:
 
     kind: Literal["bpe", "unigram", "wordpiece", "char"] = "bpe"
     vocab: int = 8_000
+    normalise: list[Normalisation] = field(default_factory=list)
+    """What one that is trained makes alike in every text: lower-case, apostrophes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +73,21 @@ class PretrainPart:
     """Peak rate (0: by the width)."""
 
     optimizer: Literal["adamw", "muon"] = "adamw"
+    matrix_rate: float = 0.02
+    """Peak rate of Muon."""
+
     schedule: Literal["linear", "cosine", "constant", "inverse-sqrt"] = "cosine"
     warmup: float = 0.05
+    cooldown: float = 0.2
+    """Share of the steps that a constant schedule falls over at the end (0: a next phase goes on from its rate)."""
+
     weight_decay: float = 0.01
+    mask_share: float = 0.15
+    """Share of the tokens that the masked objectives hide."""
+
+    whole_words: bool = False
+    """Whether they hide whole words."""
+
     evaluations: int = 8
     """Points of the pretraining curve."""
 
@@ -98,6 +114,18 @@ class FinetunePart:
     weight_decay: float = 0.01
     schedule: Literal["linear", "cosine", "constant", "inverse-sqrt"] = "linear"
     warmup: float = 0.1
+    layer_decay: float = 1.0
+    """The rate of each layer is this times that of the layer above it, where weights have learned before."""
+
+    average: Literal["none", "ema", "tail"] = "none"
+    """Weights to end with: the last, a moving average, or the mean over the last fifth of the steps."""
+
+    dropout: float | None = None
+    """Dropout of the base and before the classifier, instead of the model's (not given: the model's)."""
+
+    r_drop: float = 0.0
+    """Weight of the disagreement between two readings of each text with different dropout (0: one reading)."""
+
     evaluations: int = 10
     """Points of the curve over epochs, at most."""
 
@@ -292,6 +320,17 @@ def check(config: StudyConfig) -> None:
     for name, number in numbers:
         if number < 1:
             raise UserError(f"{name} is {number}", fix="give 1 or more")
+    shares = [
+        ("dropout in fine-tuning", finetune.dropout or 0.0, 0 <= (finetune.dropout or 0.0) < 1),
+        ("layer_decay", finetune.layer_decay, 0 < finetune.layer_decay <= 1),
+        *(("mask_share", phase.mask_share, 0 < phase.mask_share < 1) for phase in config.pretrain),
+        *(("cooldown", phase.cooldown, 0 <= phase.cooldown <= 1) for phase in config.pretrain),
+    ]
+    for name, share, is_possible in shares:
+        if not is_possible:
+            raise UserError(f"{name} is {share}", fix="give a share between 0 and 1")
+    if not 0 <= finetune.r_drop < math.inf:
+        raise UserError(f"r_drop is {finetune.r_drop}", fix="give 0 or more, such as 1")
     for rate in finetune.rates:
         if not 0 < rate < 1:
             raise UserError(

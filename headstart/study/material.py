@@ -35,6 +35,7 @@ from headstart.text.labelled import LabelledSet, read_labelled
 from headstart.text.labels import LabelMap, class_counts
 from headstart.text.leaks import find_leaks
 from headstart.text.mixture import weighted_path
+from headstart.text.normalising import in_order
 from headstart.text.splits import split_by_hash
 from headstart.text.tokenizer import Tokenizer
 from headstart.text.tokenizer_training import train as train_tokenizer
@@ -209,6 +210,12 @@ def _tokenizer(config: StudyConfig, directory: Path, train: LabelledSet, tell: T
         words = load(config.study.start).tokenizer
     elif config.tokenizer.path:
         words = Tokenizer.load(config.tokenizer.path)
+        if (asked := config.tokenizer.normalise) and words.normalise != in_order(asked):
+            raise UserError(
+                f"normalises {' and '.join(words.normalise) or 'nothing'}, and {' and '.join(asked)} is asked for",
+                where=config.tokenizer.path,
+                fix="leave normalise out of [tokenizer], or give another tokenizer",
+            )
     else:
         how, vocab = config.reading, config.tokenizer.vocab
         tell(f"training a tokenizer of {vocab:,} tokens")
@@ -226,6 +233,7 @@ def _tokenizer(config: StudyConfig, directory: Path, train: LabelledSet, tell: T
             else iter(train.whole_texts),
             vocab=vocab,
             kind=config.tokenizer.kind,
+            normalise=config.tokenizer.normalise,
         )  # fmt: skip
         for note in trained.notes:
             tell(note)
@@ -271,9 +279,7 @@ def _pretraining_steps(material: Material, words: Tokenizer, tell: Tell) -> dict
             for of_header, name in _COUNTED.items():
                 counted[name] += getattr(store.header, of_header)
         for objective in config.study.objectives:
-            ratio = text_operations(material, first, phase.length) / text_operations(
-                material, objective, phase.length
-            )
+            ratio = text_operations(material, first, phase) / text_operations(material, objective, phase)
             steps.setdefault(objective, []).append(max(1, round(asked * ratio)))
     return steps
 
@@ -287,11 +293,12 @@ def _data_config(config: StudyConfig, phase: PretrainPart) -> DataConfig:
     )  # fmt: skip
 
 
-def text_operations(material: Material, objective: str, length: int) -> int:
+def text_operations(material: Material, objective: str, phase: PretrainPart) -> int:
     """Forward and backward operations of pretraining on one block."""
     kinds = {"causal": "lm", "masked": "masked", "masked-nsp": "masked-nsp"}
     head = HeadConfig(kind=kinds[objective])  # type: ignore[arg-type]
-    totals = per_text(material.model_for(objective), head, Lengths(length))  # type: ignore[arg-type]
+    model, lengths = material.model_for(objective), Lengths(phase.length)  # type: ignore[arg-type]
+    totals = per_text(model, head, lengths, masked_share=phase.mask_share)
     return totals.forward + totals.backward
 
 

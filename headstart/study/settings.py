@@ -112,7 +112,7 @@ def check_same(directory: Path, settings: dict[str, Any]) -> None:
     """Refuse a command that differs from the one that began this directory in what its trials hang on."""
     file = directory / "study.toml"
     if file.exists():
-        before, now = _compared(read_toml(file)), _compared(tomllib.loads(to_toml(settings)))
+        before, now = _compared(_with_defaults(file)), _compared(tomllib.loads(to_toml(settings)))
         differing = [
             f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
             for key in sorted({*before, *now}, key=lambda key: (key.startswith("content."), key))
@@ -125,6 +125,14 @@ def check_same(directory: Path, settings: dict[str, Any]) -> None:
                 fix="give the same settings, or another --out",
             )
     write_whole(file, to_toml(settings).encode())
+
+
+def _with_defaults(file: Path) -> dict[str, Any]:
+    """What the file says; a setting that it does not know yet was as is usual."""
+    kept = read_toml(file)
+    apart: dict[str, Any] = {name: kept.pop(name) for name in ("model", "material") if name in kept}
+    full = dataclasses.asdict(build(StudyConfig, kept, str(file)))
+    return tomllib.loads(to_toml({**full, **apart}))
 
 
 def _compared(settings: dict[str, Any]) -> dict[str, Any]:

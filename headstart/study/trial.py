@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from headstart.errors import RunFailed
+from headstart.objectives.masked import Corruption
 from headstart.study.baselines import majority, tfidf
 from headstart.study.cost import pretraining_operations, trial_operations, trial_steps
 from headstart.study.design import BASELINES, Pretraining, Seeds, Trial
@@ -67,11 +68,15 @@ def run_pretraining(material: Material, task: Pretraining, on_share: OnShare) ->
             budget=Budget(steps=steps[number]), length=phase.length, batch_tokens=phase.batch_tokens,
             documents=phase.documents, text_column=how.text_column, encoding=how.encoding, errors=how.errors,
             skip_bad_rows=how.skip_bad_rows, shuffled=task.shuffled,
-            optimizer=OptimizerConfig(optimizer=phase.optimizer, weight_decay=phase.weight_decay),
+            optimizer=OptimizerConfig(
+                optimizer=phase.optimizer, matrix_rate=phase.matrix_rate, weight_decay=phase.weight_decay
+            ),
+            corruption=Corruption(share=phase.mask_share, whole_words=phase.whole_words),
             learning_rate=phase.learning_rate or None,
             loop=LoopConfig(
                 seed=Seeds.of(config.study.seed, task.seed).order, schedule=phase.schedule,
-                warmup=phase.warmup, evaluate_every=max(1, steps[number] // max(1, phase.evaluations)),
+                warmup=phase.warmup, cooldown=phase.cooldown,
+                evaluate_every=max(1, steps[number] // max(1, phase.evaluations)),
             ),
             machine=_machine(material), console=Console(on_step=on_step),
         )  # fmt: skip
@@ -218,13 +223,17 @@ def _finetune(
         material.labelled("train"), valid=material.labelled("valid"), out=out, labels=trial.budget,
         labels_seed=seeds.labels, initial_seed=seeds.initial, start=start,
         preset_name=material.config.study.preset,
-        overrides={} if start else _shape(material, arm.objective),
+        overrides=_overrides(material, arm.objective, start is not None),
         tokenizer=None if start else material.tokenizer, pooling=config.pooling or None,
         freeze="base" if arm.kind == "frozen" else "nothing", budget=Budget(steps=steps),
-        length=config.length, batch=config.batch, learning_rate=rate,
-        optimizer=OptimizerConfig(weight_decay=config.weight_decay),
+        length=config.length, batch=config.batch, r_drop=config.r_drop, learning_rate=rate,
+        optimizer=OptimizerConfig(
+            # First weights have nothing to lose in the lower layers.
+            weight_decay=config.weight_decay, layer_decay=config.layer_decay if start else 1.0,
+        ),
         loop=LoopConfig(
-            seed=seeds.order, schedule=config.schedule, warmup=config.warmup, evaluate_every=every, keep=1,
+            seed=seeds.order, schedule=config.schedule, warmup=config.warmup, average=config.average,
+            evaluate_every=every, keep=1,
             # So many epochs would only overfit: the long scratch ends with its best on valid.
             patience=10**9 if is_long else 0,
             choose_by="accuracy" if is_long else "loss",
@@ -245,6 +254,13 @@ def _shape(material: Material, objective: PretrainObjective | None) -> dict[str,
     own = {"vocab", "tokenizer"}
     fields = vars(material.model_for(objective))
     return {name: value for name, value in fields.items() if name not in own}
+
+
+def _overrides(material: Material, objective: PretrainObjective | None, is_started: bool) -> dict[str, Any]:
+    """Of fine-tuning: a start brings its shape; dropout may be another than in pretraining, in every arm."""
+    dropout = material.config.finetune.dropout
+    shape = {} if is_started else _shape(material, objective)
+    return shape if dropout is None else {**shape, "dropout": dropout}
 
 
 def _curve(run: Path, epoch: int) -> list[dict[str, float]]:

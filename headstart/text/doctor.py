@@ -55,7 +55,10 @@ class Diagnosis:
 
     texts: int
     texts_changed: int
-    """Texts of the sample that decoding does not give back."""
+    """Texts of the sample that decoding does not give back, as the tokenizer normalises them."""
+
+    normalise: tuple[str, ...]
+    """What is made alike on purpose, and so is no change."""
 
     probes: dict[str, str]
     """For each probe what decoding gave, where it differs; empty where it survived."""
@@ -112,7 +115,10 @@ def diagnose(
         size += sum(len(text.encode("utf-8", "replace")) for text in batch)
         words += sum(len(text.split()) for text in batch)
         text_count += len(batch)
-        changed += sum(tokenizer.decode(ids) != text for text, ids in zip(batch, encoded, strict=True))
+        changed += sum(
+            tokenizer.decode(ids) != tokenizer.normalised(text)
+            for text, ids in zip(batch, encoded, strict=True)
+        )
     if not counts.any():
         raise UserError("there is no text to examine the tokenizer on", fix="give a file with some text")
     ordinary = np.ones(tokenizer.size, bool)
@@ -126,7 +132,7 @@ def diagnose(
         vocabulary=tokenizer.size,
         text_bytes=size, words=words, tokens=int(counts.sum()),
         unknown=0 if unknown is None else int(counts[unknown]),
-        texts=text_count, texts_changed=changed, probes=probed(tokenizer),
+        texts=text_count, texts_changed=changed, normalise=tokenizer.normalise, probes=probed(tokenizer),
         single_byte_share=float(counts[singles & ordinary].sum() / counts.sum()),
         unused=int((ordinary & (counts == 0)).sum()),
         most_frequent=[(pieces[i], int(counts[i])) for i in frequent[:shown] if counts[i]],
@@ -139,7 +145,7 @@ def probed(tokenizer: Tokenizer) -> dict[str, str]:
     results = {}
     for name, text in PROBES.items():
         decoded = tokenizer.decode(tokenizer.encode(text))
-        results[name] = "" if decoded == text else decoded
+        results[name] = "" if decoded == tokenizer.normalised(text) else decoded
     return results
 
 

@@ -18,6 +18,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 import tokenizers
 
 from headstart.errors import UserError
+from headstart.text.normalising import normalisations_of
 from headstart.text.roles import KNOWN, ROLES
 from headstart.text.word_memory import WordMemory
 
@@ -171,7 +172,8 @@ def _is_by_words(spec: Spec) -> bool:
         None: model.get("merges") == [],
     }.get(first.get("type"), False)
     has_words_of_its_own = any(not token["special"] for token in spec["added_tokens"])
-    return bool(is_cut) and not (spec.get("normalizer") or has_words_of_its_own or model.get("dropout"))
+    joins = normalisations_of(spec) is None or has_words_of_its_own or model.get("dropout")
+    return bool(is_cut) and not joins
 
 
 def _part_types(spec: Spec) -> Iterator[str]:

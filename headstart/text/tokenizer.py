@@ -23,6 +23,7 @@ from headstart.text.documents import PIECE_CHARACTERS, cut_before_space
 from headstart.text.files import foreign_form
 from headstart.text.huggingface import HuggingFaceEngine
 from headstart.text.marian import MARIAN_FORMAT, MarianEngine
+from headstart.text.normalising import Normalisation, normalisations_of, normalised
 from headstart.text.roles import ROLES, SPELLINGS, Role, roles_among
 from headstart.text.spm import SPM_FORMAT, SentencePieceEngine, read_spm
 
@@ -87,6 +88,15 @@ class Tokenizer:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     # ---- text and ids ----
+
+    @cached_property
+    def normalise(self) -> tuple[Normalisation, ...]:
+        """The ways in which text is made alike before it is encoded, as far as they are ours."""
+        return normalisations_of(self.spec) or ()
+
+    def normalised(self, text: str) -> str:
+        """The text as it is encoded, and as decoding gives it back: itself, unless the tokenizer normalises."""
+        return normalised(text, self.normalise)
 
     def encode(self, text: str) -> np.ndarray:
         """The ids of a text, without begin, end or any other special token."""

@@ -8,12 +8,15 @@ has its place from the start (ids 0 to 6), so one tokenizer serves causal, maske
   exactly, with its line ends, its composed or decomposed letters and its runs of spaces.
 * `wordpiece` is BERT's: it keeps neither white space nor characters that are rare in the training text.
 * `char` has a token for each character; those not in the training text are unknown.
+
+With `normalise` the text is put in lower case, or given straight apostrophes, before all that, here and whenever the
+tokenizer is used: decoding then gives back the text so made.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +26,7 @@ from tokenizers import Tokenizer as Library
 from headstart.errors import UserError
 from headstart.randomness import stream
 from headstart.text.huggingface import BYTE_OF
+from headstart.text.normalising import Normalisation, in_order, normalised, normaliser
 from headstart.text.roles import SPECIALS
 from headstart.text.tokenizer import Tokenizer
 
@@ -93,24 +97,34 @@ def train(
     *,
     vocab: int = 8_000,
     kind: Kind = "bpe",
+    normalise: Sequence[Normalisation] = (),
     sample_bytes: int = SAMPLE_BYTES,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> Training:
     """Learn a vocabulary of at most `vocab` tokens, special ones included, from what `texts()` gives."""
     _refuse_small(vocab, kind, len(BYTE_OF) if kind in ("bpe", "unigram") else 0)
+    ways = in_order(normalise)
     on_stage("measuring")
-    matter = measure(texts(), kind, sample_bytes)
+    matter = measure(texts(), kind, sample_bytes, ways)
     if not matter.text_bytes:
         raise UserError("there is no text to train a tokenizer on", fix="give files that are not empty")
     on_stage("learning")
-    spec = _LEARNERS[kind](lambda: sampled(texts(), matter), vocab, matter)
+    spec = _LEARNERS[kind](
+        lambda: (normalised(text, ways) for text in sampled(texts(), matter)), vocab, matter
+    )
+    spec["normalizer"] = normaliser(ways)
     return Training(Tokenizer(spec), kind, vocab, matter)
 
 
 # ---- what to learn from -----------------------------------------------------------------------------------
 
 
-def measure(texts: Iterable[str], kind: Kind, sample_bytes: int = SAMPLE_BYTES) -> Matter:
+def measure(
+    texts: Iterable[str],
+    kind: Kind,
+    sample_bytes: int = SAMPLE_BYTES,
+    normalise: Sequence[Normalisation] = (),
+) -> Matter:
     """Read everything once: how much it is, and how much of it has no white space."""
     text_bytes = unspaced_bytes = 0
     characters: Counter[str] = Counter()
@@ -118,7 +132,7 @@ def measure(texts: Iterable[str], kind: Kind, sample_bytes: int = SAMPLE_BYTES) 
         text_bytes += len(text.encode("utf-8", "replace"))
         unspaced_bytes += sum(len(found[0].encode("utf-8", "replace")) for found in _unspaced(text))
         if kind in ("wordpiece", "char"):
-            characters.update(text)
+            characters.update(normalised(text, normalise))
     return Matter(
         text_bytes, unspaced_bytes, characters,
         share=min(1.0, sample_bytes / max(1, text_bytes)),

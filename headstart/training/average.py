@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from headstart.training.spreading import like
+
 AverageName = Literal["none", "ema", "tail"]
 TAIL_SHARE = 0.2
 TAIL_POINTS = 50
@@ -65,7 +67,7 @@ class Average:
         own = dict(self._model.named_parameters())
         self.count = count
         self.tensors = {
-            key.removeprefix("average|"): tensor.to(own[key.removeprefix("average|")].device).clone()
+            key.removeprefix("average|"): like(tensor, own[key.removeprefix("average|")]).clone()
             for key, tensor in tensors.items()
             if key.startswith("average|")
         }

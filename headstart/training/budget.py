@@ -45,12 +45,12 @@ def steps_in_minutes(training: Training, minutes: float) -> int:
     for step in range(WARM_STEPS):
         last = update(step)
     read([last])
-    started, count = time.monotonic(), 0
-    while count < TRIAL_STEPS and time.monotonic() - started < TRIAL_SECONDS:
+    started, count, ranks = time.monotonic(), 0, training.machine.ranks
+    while count < TRIAL_STEPS and ranks.agree(time.monotonic() - started >= TRIAL_SECONDS) == (False,):
         last = update(WARM_STEPS + count)
         count += 1
     read([last])
     seconds = (time.monotonic() - started) / count
-    steps = max(1, int(60 * minutes / seconds))
+    (steps,) = ranks.agree(max(1, int(60 * minutes / seconds)))
     training.tell(f"a step takes {seconds:.3f} s here: {minutes:g} minutes are {steps:,} steps")
     return steps

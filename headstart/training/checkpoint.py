@@ -24,6 +24,7 @@ from torch import Tensor
 from headstart.errors import IntegrityError, TryAgain
 from headstart.text.durable import flush, flush_directory, rename
 from headstart.text.files import foreign_form
+from headstart.training.spreading import like
 
 FORMAT = 1
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
@@ -211,7 +212,7 @@ def copy_into(parameters: Mapping[str, Tensor], loaded: Mapping[str, Tensor], wh
         )
     with torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(loaded[name])
+            parameter.copy_(like(loaded[name], parameter))
 
 
 def clean(directory: Path) -> None:

@@ -1,7 +1,7 @@
 """Compiled blocks: fewer passes over memory, for a wait of a minute before the first step.
 
-It pays in a long training on a GPU with batches of one shape. Whether it is done follows from the configuration, so
-that a run that goes on makes the same choice.
+It pays in a long training on a GPU, soonest with batches of one shape. Whether it is done follows from the
+configuration, so that a run that goes on makes the same choice.
 """
 
 from collections.abc import Iterator
@@ -17,22 +17,32 @@ from headstart.objectives.objective import Objective
 from headstart.training.machine import Machine
 
 FEWEST_STEPS = 3_000
+FEWEST_STEPS_OF_MANY_SHAPES = 10_000  # kernels for any shape gain less
 
 
 def pays(objective: Objective, steps: int, machine: Machine) -> bool:
     """Whether compiling is worth its wait."""
-    return machine.device.type == "cuda" and steps >= FEWEST_STEPS and isinstance(objective, Causal | Masked)
+    fewest = FEWEST_STEPS if has_one_shape(objective) else FEWEST_STEPS_OF_MANY_SHAPES
+    return machine.device.type == "cuda" and steps >= fewest
+
+
+def has_one_shape(objective: Objective) -> bool:
+    """Whether all batches are alike."""
+    return isinstance(objective, Causal | Masked)
 
 
 @contextmanager
-def compiled(model: Model, is_wanted: bool) -> Iterator[None]:
-    """Within `with`, what most of the time is spent in is compiled: every block, and the loss over the vocabulary."""
+def compiled(model: Model, is_wanted: bool, *, has_one_shape: bool = True) -> Iterator[None]:
+    """Within `with`, what most of the time is spent in is compiled: every block, and the loss over the vocabulary.
+
+    For batches of many shapes once for all of them, or a compilation would come with each.
+    """
     if not is_wanted:
         yield
         return
     blocks = [module for module in model.modules() if isinstance(module, Block)]
     for block in blocks:
-        block.compile(dynamic=False)
+        block.compile(dynamic=not has_one_shape)
     model.head.is_compiled = True
     try:
         yield

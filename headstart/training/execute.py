@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from safetensors import SafetensorError
@@ -25,12 +25,15 @@ from headstart.training.checkpoint import (
     write_tensors,
 )
 from headstart.training.compiling import pays
+from headstart.training.cost import Meter
 from headstart.training.evaluate import Scores, evaluate
+from headstart.training.lock import RunLock
 from headstart.training.loop import Progress, Training, train
 from headstart.training.machine import Machine
-from headstart.training.memory import memory_full_is_try_again
+from headstart.training.memory import NUMBER_BYTES, memory_full_is_try_again, must_shard
 from headstart.training.metrics import MetricsFile
 from headstart.training.run_directory import RunConfig, RunDirectory
+from headstart.training.spreading import whole_model
 from headstart.training.tracking import EventFile, Tracker
 from headstart.training.vocabularies import Vocabularies
 
@@ -43,6 +46,21 @@ class Console:
     on_step: Callable[[Progress], None] = lambda progress: None
     track: Tracker | None = None
     """Where the metrics go besides metrics.jsonl."""
+
+
+@contextlib.contextmanager
+def held(run: RunDirectory, machine: Machine, console: Console) -> Iterator[Console]:
+    """Within `with`, the run is this command's: locked, and where there are several ranks, with all of them.
+
+    The first one has the lock and the word; the others get a console that says nothing.
+    """
+    with machine.ranks.joined(machine.device), contextlib.ExitStack() as stack:
+
+        def lock() -> None:
+            stack.enter_context(RunLock(run.path))
+
+        machine.ranks.first(lock)
+        yield console if machine.ranks.is_first else Console()
 
 
 def execute(
@@ -58,7 +76,100 @@ def execute(
     override: bool = False,
     finish: Callable[[Model, Scores | None], dict[str, Any]] = lambda model, scores: {},
 ) -> dict[str, Any]:
-    """Train to the end and write the result; the caller holds the lock. A finished run is only read."""
+    """Train to the end and write the result; the caller holds the run. A finished one is only read.
+
+    With several ranks all train; what is read and written in the run's directory, the first one reads and writes.
+    """
+    ranks = machine.ranks
+    known = ranks.first(lambda: _begin(run, config, tokenizer, model, console, override))
+    if known["result"] is not None:
+        return dict(known["result"])
+    config = dataclasses.replace(config, loop=dataclasses.replace(config.loop, steps=known["steps"]))
+    machine.prepare()
+    events = EventFile(run.path, console.tell) if console.track else None
+    is_sharded = ranks.first(lambda: must_shard(config, machine, held=NUMBER_BYTES * _numbers(model)))
+    if is_sharded:
+        console.tell(f"each of {ranks.world} ranks holds a part of the model")
+    is_compiled = pays(objective, config.loop.steps, machine) and not is_sharded
+    if is_compiled:
+        console.tell("the blocks are compiled first, which takes about a minute")
+    meter = Meter(config, objective, machine)
+
+    def on_step(progress: Progress) -> None:
+        meter.on_step(progress)
+        console.on_step(progress)
+
+    training = Training(
+        directory=run.path,
+        model=model,
+        objective=objective,
+        valid=valid,
+        optimizer=config.optimizer,
+        loop=config.loop,
+        machine=machine,
+        facts={
+            "machine": {
+                **machine.facts(),
+                **({"compiled": "yes"} if is_compiled else {}),
+                **({"sharded": "yes"} if is_sharded else {}),
+            },
+            "data": config.data.fingerprint,
+            "tokenizer": tokenizer.fingerprint,
+        },
+        tell=console.tell,
+        on_step=on_step,
+        events=events,
+        is_compiled=is_compiled,
+        is_sharded=is_sharded,
+    )
+    if config.minutes and known["is_new"]:
+        steps = steps_in_minutes(training, config.minutes)
+        config = dataclasses.replace(config, loop=dataclasses.replace(config.loop, steps=steps))
+        training.loop = config.loop
+
+    def begin() -> None:
+        run.write_config(config)
+        run.result_file.unlink(missing_ok=True)
+
+    ranks.first(begin)
+    with memory_full_is_try_again(config), contextlib.closing(events) if events else contextlib.nullcontext():
+        state, last_scores = train(training)
+    whole = whole_model(model, machine)
+
+    def end() -> dict[str, Any]:
+        # The weights are the best ones now, or they were evaluated by a process that ended before this one.
+        is_known = last_scores is not None and not config.loop.patience
+        scores = last_scores if is_known or valid is None else evaluate(whole, valid, machine.alone)
+        weights = {name: p.detach().cpu() for name, p in whole.named_parameters()}
+        _write_weights(run, weights)
+        result = {
+            "objective": config.objective,
+            "step": state.step,
+            "steps": state.steps,
+            "weights_sha256": weights_digest(weights),
+            "parameters": sum(tensor.numel() for tensor in weights.values()),
+            "skipped": state.skipped,
+            "stopped_early": state.stopped_early,
+            "best_step": state.best_step,
+            "valid": scores.values if scores else None,
+            **finish(whole, scores),
+        }
+        meter.write(run)
+        fault("before:result")
+        return run.write_result(result)
+
+    return ranks.first(end)
+
+
+def _begin(
+    run: RunDirectory,
+    config: RunConfig,
+    tokenizer: Tokenizer | Vocabularies,
+    model: Model,
+    console: Console,
+    override: bool,
+) -> dict[str, Any]:
+    """Whether the command fits what is there: the result of a finished run, or the steps to train."""
     if not override:
         run.check_tokenizer(tokenizer)
     run.check_same(config, override)
@@ -69,61 +180,12 @@ def execute(
         if _has_weights(run, result):
             console.tell(f"{run.path}: finished at step {result['step']:,}; nothing to do")
             _track_finished(run, console)
-            return result
+            return {"result": result}
         console.tell(f"{run.weights_file}: not what was written; made again from the last checkpoint")
     _check_disk(run, model, config)
     with disk_full_is_try_again(run.path, len(str(tokenizer.spec))):
         tokenizer.save(run.path)
-    machine.prepare()
-    events = EventFile(run.path, console.tell) if console.track else None
-    is_compiled = pays(objective, config.loop.steps, machine)
-    if is_compiled:
-        console.tell("the blocks are compiled first, which takes about a minute")
-    training = Training(
-        directory=run.path,
-        model=model,
-        objective=objective,
-        valid=valid,
-        optimizer=config.optimizer,
-        loop=config.loop,
-        machine=machine,
-        facts={
-            "machine": {**machine.facts(), **({"compiled": "yes"} if is_compiled else {})},
-            "data": config.data.fingerprint,
-            "tokenizer": tokenizer.fingerprint,
-        },
-        tell=console.tell,
-        on_step=console.on_step,
-        events=events,
-        is_compiled=is_compiled,
-    )
-    if config.minutes and not run.config_file.exists():
-        steps = steps_in_minutes(training, config.minutes)
-        config = dataclasses.replace(config, loop=dataclasses.replace(config.loop, steps=steps))
-        training.loop = config.loop
-    run.write_config(config)
-    run.result_file.unlink(missing_ok=True)
-    with memory_full_is_try_again(config), contextlib.closing(events) if events else contextlib.nullcontext():
-        state, scores = train(training)
-    # The weights are the best ones now, or they were evaluated by a process that ended before this one.
-    if valid is not None and (scores is None or config.loop.patience):
-        scores = evaluate(model, valid, machine)
-    weights = {name: p.detach().cpu() for name, p in model.named_parameters()}
-    _write_weights(run, weights)
-    result = {
-        "objective": config.objective,
-        "step": state.step,
-        "steps": state.steps,
-        "weights_sha256": weights_digest(weights),
-        "parameters": sum(tensor.numel() for tensor in weights.values()),
-        "skipped": state.skipped,
-        "stopped_early": state.stopped_early,
-        "best_step": state.best_step,
-        "valid": scores.values if scores else None,
-        **finish(model, scores),
-    }
-    fault("before:result")
-    return run.write_result(result)
+    return {"result": None, "steps": config.loop.steps, "is_new": not run.config_file.exists()}
 
 
 def _track_finished(run: RunDirectory, console: Console) -> None:

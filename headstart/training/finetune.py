@@ -1,6 +1,7 @@
 """Fine-tuning: a base, from a start or from scratch, under a head for labelled texts."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -26,9 +27,8 @@ from headstart.training.batches import to_device
 from headstart.training.budget import Budget
 from headstart.training.choosing import check_choice
 from headstart.training.evaluate import OnExamples, Scores
-from headstart.training.execute import Console, execute
+from headstart.training.execute import Console, execute, held
 from headstart.training.loading import LoadedRun, load
-from headstart.training.lock import RunLock
 from headstart.training.loop import LoopConfig
 from headstart.training.machine import Machine, choose
 from headstart.training.memory import first_model
@@ -65,6 +65,7 @@ def finetune(
     budget: Budget | None = None,
     length: int | None = None,
     batch: int = DEFAULT_BATCH,
+    r_drop: float = 0.0,
     text_column: str = "text",
     label_column: str = "label",
     encoding: str = "utf-8",
@@ -98,8 +99,12 @@ def finetune(
         )
     if freeze == "base" and loop.unfreeze_every:
         raise UserError("--freeze base and --unfreeze-every at once", fix="give one of them")
+    if r_drop and task != "classification":
+        raise UserError(f"--r-drop with {task}", fix="leave it out: it compares the classes of two readings")
+    if not 0 <= r_drop < math.inf:
+        raise UserError(f"--r-drop {r_drop}", fix="give 0 or more, such as 1")
     run = RunDirectory(out)
-    with RunLock(run.path):
+    with held(run, machine, console) as console:
         begun = load(start) if start is not None else None
         given = sources_by_role(train, valid, test)
         names = {role: _name(source) for role, source in given.items()}
@@ -117,14 +122,14 @@ def finetune(
         frame_name = begun.config.frame if begun else ("causal" if shape.direction == "causal" else "masked")
         words = tokenizer_for(
             run, tokenizer, vocab, begun, lambda: iter(sets["train"].whole_texts), FRAME_ROLES[frame_name],
-            console.tell,
+            console.tell, machine.ranks,
         )  # fmt: skip
         config = dataclasses.replace(shape, vocab=words.size, tokenizer=words.fingerprint)
         frame = frame_of(words, frame_name)
         length = min(length or config.context, config.context)
         head = HeadConfig(kind=task, classes=len(label_map) if label_map else 1, pooling=pooling)
         goals = {
-            name: make_objective(labelled, label_map, words, frame, length, head, batch)
+            name: make_objective(labelled, label_map, words, frame, length, head, batch, r_drop)
             for name, labelled in sets.items()
         }
         if "valid" not in goals and (loop.patience or loop.evaluate_every):
@@ -147,6 +152,7 @@ def finetune(
             initial_seed=loop.seed if initial_seed is None else initial_seed,
             freeze=freeze,
             labels=list(label_map.labels) if label_map else [],
+            r_drop=r_drop,
             data=dataclasses.replace(
                 data, fingerprint="+".join(sets[n].fingerprint[:16] for n in ("train", "valid") if n in sets)
             ),
@@ -183,6 +189,7 @@ def make_objective(
     length: int,
     head: HeadConfig,
     batch: int,
+    r_drop: float = 0.0,
 ) -> Classification:
     """The objective over a labelled set."""
     if label_map is None:
@@ -190,7 +197,7 @@ def make_objective(
     else:
         targets = label_map.ids(labelled)
     examples = framed_texts(labelled, tokenizer, frame, length)
-    return Classification(examples, targets, head, batch, tokenizer.id_of("pad"))
+    return Classification(examples, targets, head, batch, tokenizer.id_of("pad"), r_drop)
 
 
 class Scored(Classification):

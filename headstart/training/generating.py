@@ -14,6 +14,7 @@ from torch import Tensor
 from headstart.decoding.beam import Beam, beam_search
 from headstart.decoding.limits import Limits, check_limits
 from headstart.decoding.readers import CachedReader
+from headstart.decoding.sampling import NEVER, likeliest
 from headstart.decoding.search import Sampling, Step, decode
 from headstart.errors import UserError
 from headstart.model.model import Model
@@ -179,7 +180,7 @@ def _written(
     words, end = run.tokenizer, run.tokenizer.id_of("end")
     characters = [WholeCharacters(words, prompt.ids) for _ in range(count)]
     token_counts, going_on = [0] * count, set(range(count))
-    for step in decoded(run, prompt, machine, count, sampling, min_tokens, no_repeat):
+    for step in decoded(run, prompt, machine, count, sampling, min_tokens, no_repeat, with_logits=False):
         for row, token in zip(step.rows, step.tokens, strict=True):
             if token == end:
                 going_on.remove(row)
@@ -199,12 +200,14 @@ def decoded(
     sampling: Sampling,
     min_tokens: int,
     no_repeat: int,
+    with_logits: bool = True,
 ) -> Iterator[Step]:
     """The steps of so many continuations of a prompt, until all have ended or there are enough tokens."""
     words, end = run.tokenizer, run.tokenizer.id_of("end")
     return decode(
         _OnMachine(run.model, machine), [prompt.ids] * count, max_tokens=prompt.max_tokens, stop=[end],
         never=sorted(words.special_ids - {end}), sampling=sampling, min_tokens=min_tokens, no_repeat=no_repeat,
+        with_logits=with_logits,
     )  # fmt: skip
 
 
@@ -233,17 +236,29 @@ class _OnMachine:
 
     def __init__(self, model: Model, machine: Machine) -> None:
         self._machine, self._reader = machine, CachedReader(model.to(machine.device).eval())
+        self._is_cpu = machine.device.type == "cpu"
 
     def read(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
-        device = self._machine.device
-        with self._machine.autocast():
-            logits = self._reader.read(tokens.to(device), None if present is None else present.to(device))
-        return logits.float().to("cpu")
+        with self._machine.autocast_steps():
+            return self._back(
+                self._reader.read(self._there(tokens), None if present is None else self._there(present))
+            )
+
+    def likeliest(self, tokens: Tensor, present: Tensor | None, never: Tensor) -> Tensor:
+        if self._is_cpu:
+            return self._reader.likeliest(tokens, present, never)
+        return likeliest(self.read(tokens, present).index_fill_(1, never, NEVER))
 
     def branch(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        device = self._machine.device
-        with self._machine.autocast():
-            return self._reader.branch(tokens.to(device), parents.to(device)).float().to("cpu")
+        with self._machine.autocast_steps():
+            return self._back(self._reader.branch(self._there(tokens), self._there(parents)))
 
     def select(self, rows: Tensor) -> None:
-        self._reader.select(rows.to(self._machine.device))
+        self._reader.select(self._there(rows))
+
+    def _there(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._machine.device)
+
+    @staticmethod
+    def _back(logits: Tensor) -> Tensor:
+        return logits.float().to("cpu")

@@ -6,6 +6,7 @@ same bytes.
 """
 
 import math
+import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -15,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import nn
 
-from headstart.errors import IntegrityError, RunFailed
+from headstart.errors import IntegrityError, RunFailed, UserError
 from headstart.model.model import Model
 from headstart.objectives.objective import Batch, Objective
 from headstart.training import checkpoint
 from headstart.training.average import Average, AverageName
 from headstart.training.choosing import cost
-from headstart.training.compiling import as_written, compiled
+from headstart.training.compiling import as_written, compiled, has_one_shape
 from headstart.training.evaluate import Scores, evaluate
 from headstart.training.machine import Machine
 from headstart.training.metrics import MetricsFile
@@ -36,6 +37,7 @@ from headstart.training.optimizer import (
 )
 from headstart.training.schedules import SCHEDULES, ScheduleName
 from headstart.training.signals import Stopped, StopRequests
+from headstart.training.spreading import gathered, spread
 from headstart.training.step import Found, Outcome, Step, read
 from headstart.training.steps import Steps
 from headstart.training.tracking import EventFile
@@ -130,6 +132,7 @@ class Progress:
     steps: int
     loss: float
     tokens_a_second: float
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -162,15 +165,18 @@ class Training:
     on_step: Callable[[Progress], None] = lambda progress: None
     events: EventFile | None = None
     is_compiled: bool = False
+    is_sharded: bool = False
 
 
 def train(training: Training) -> tuple[LoopState, Scores | None]:
     """Train to the end, from wherever the directory's last checkpoint is; returns the last scores on valid."""
     training.directory.mkdir(parents=True, exist_ok=True)
-    loop, model = training.loop, training.model.to(training.machine.device)
-    optimizers = build_optimizers(model, model.config, training.optimizer)
+    loop, model, ranks = training.loop, training.model, training.machine.ranks
+    losses = spread(model, training.machine, training.is_sharded, all_learn=not loop.unfreeze_every)
+    optimizers = build_optimizers(model, model.config, training.optimizer, ranks.world)
     average = Average(model, loop.average, loop.average_decay)
-    metrics = MetricsFile(training.directory / "metrics.jsonl", training.tell)
+    log = training.directory / "metrics.jsonl" if ranks.is_first else Path(os.devnull)
+    metrics = MetricsFile(log, training.tell)
     state = _resume(training, optimizers, average, metrics)
     if training.events is not None:
         training.events.begin(metrics.read)
@@ -185,7 +191,9 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
         seconds = max(time.monotonic() - last_read, 1e-9) / max(1, len(unread))
         for taken, numbers in zip(unread, found, strict=True):
             _note_step(training, state, taken, numbers, metrics)
-            training.on_step(Progress(taken.step, state.steps, numbers.loss, taken.tokens / seconds))
+            training.on_step(
+                Progress(taken.step, state.steps, numbers.loss, taken.tokens / seconds, seconds)
+            )
         unread.clear()
         last_read = time.monotonic()
 
@@ -193,15 +201,14 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
         nonlocal last_save, is_saved
         state.metrics_bytes, state.average_count = metrics.size(), average.count
         memory = {**state_tensors(model, optimizers), **average.state_tensors()}
-        weights = dict(model.named_parameters())
-        directory = training.directory / "checkpoints"
-        checkpoint.save(directory, state.step, weights, memory, asdict(state), training.facts, loop.keep)
+        _save(training, state, "checkpoints", memory, training.facts, loop.keep)
         last_save, is_saved = time.monotonic(), True
 
     with (
         StopRequests() as requests,
-        compiled(model, training.is_compiled),
-        closing(_steps(training, optimizers)) as steps,
+        training.machine.kernels(),
+        compiled(model, training.is_compiled, has_one_shape=has_one_shape(training.objective)),
+        closing(_steps(training, losses, optimizers)) as steps,
     ):
         while True:
             # ---- evaluate once in a while, and at the end; what is evaluated is saved first ------------------
@@ -212,7 +219,7 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
                 if not is_saved:
                     save()
                 with average.applied(), as_written(training.is_compiled):
-                    scores = evaluate(model, training.valid, training.machine)
+                    scores = evaluate(model, training.valid, training.machine, losses=losses)
                     _note_scores(training, state, scores, metrics)
                 is_saved, last_read = False, time.monotonic()
             if finished or state.stopped_early:
@@ -231,9 +238,12 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
 
             # ---- tell and save -------------------------------------------------------------------------------
             by_step = loop.save_every and state.step % loop.save_every == 0
-            asked = requests.number  # looked at once: a signal may come between any two lines
             now = time.monotonic()
-            due_to_save = by_step or now - last_save > loop.save_every_seconds or asked
+            # A signal is looked at once, since it may come between any two lines; and all ranks do the same.
+            asked, by_clock = ranks.agree_at(
+                state.step, requests.number or 0, now - last_save > loop.save_every_seconds
+            )
+            due_to_save = by_step or by_clock or asked
             if (
                 not steps.may_wait
                 or due_to_save
@@ -260,11 +270,15 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
 
 def one_update(training: Training) -> Callable[[int], Outcome]:
     """A function that trains one step and keeps nothing: for timing. What it returns may have to be waited for."""
-    model = training.model.to(training.machine.device)
-    optimizers = build_optimizers(model, model.config, training.optimizer)
-    steps = _steps(training, optimizers)
+    model = training.model
+    losses = spread(model, training.machine, training.is_sharded)
+    optimizers = build_optimizers(model, model.config, training.optimizer, training.machine.ranks.world)
+    steps = _steps(training, losses, optimizers)
     held = ExitStack()  # by the function below: what is compiled stays so as long as it lives
-    held.enter_context(compiled(model, training.is_compiled))
+    held.enter_context(training.machine.kernels())
+    held.enter_context(
+        compiled(model, training.is_compiled, has_one_shape=has_one_shape(training.objective))
+    )
 
     def update(step: int, held: ExitStack = held) -> Outcome:
         set_rate(optimizers, _rate(training.loop, LoopState(step=step, steps=step + 2)))
@@ -276,15 +290,17 @@ def one_update(training: Training) -> Callable[[int], Outcome]:
 # ---- the parts of a step ----------------------------------------------------------------------------------
 
 
-def _steps(training: Training, optimizers: list[torch.optim.Optimizer]) -> Steps:
+def _steps(training: Training, losses: nn.Module, optimizers: list[torch.optim.Optimizer]) -> Steps:
     loop = training.loop
     step = Step(
-        training.model, training.objective, optimizers, training.machine,
+        training.model, training.objective, optimizers, training.machine, losses,
         seed=loop.seed, clip=loop.clip, tell=training.tell,
     )  # fmt: skip
+    step.settle()
     # A spike is one beside the losses before it, which then must be known; and a recording knows what learns.
     may_wait = training.machine.device.type == "cuda" and not loop.spike_factor
-    return Steps(step, loop.steps, may_wait=may_wait, may_record=may_wait and not loop.unfreeze_every)
+    may_record = may_wait and not loop.unfreeze_every and training.machine.ranks.world == 1
+    return Steps(step, loop.steps, may_wait=may_wait, may_record=may_record)
 
 
 def _spike_limit(loop: LoopConfig, state: LoopState) -> float:
@@ -345,14 +361,43 @@ def _freeze(model: Model, loop: LoopConfig, step: int) -> None:
 # ---- what is kept -----------------------------------------------------------------------------------------
 
 
+def _save(
+    training: Training,
+    state: LoopState,
+    name: str,
+    memory: dict[str, torch.Tensor],
+    facts: dict[str, Any],
+    keep: int,
+) -> None:
+    """Write a checkpoint; all ranks bring what they have, the first one writes."""
+    ranks = training.machine.ranks
+    weights = gathered(dict(training.model.named_parameters()), ranks.is_first)
+    memory = gathered(memory, ranks.is_first)
+
+    def write() -> None:
+        checkpoint.save(training.directory / name, state.step, weights, memory, asdict(state), facts, keep)
+
+    ranks.first(write)
+
+
 def _resume(
     training: Training, optimizers: list[torch.optim.Optimizer], average: Average, metrics: MetricsFile
 ) -> LoopState:
     """The state of the last good checkpoint, tensors put back; or a new one."""
-    directory = training.directory / "checkpoints"
-    checkpoint.clean(directory)
-    checkpoint.clean(training.directory / "best")
+    directory, ranks = training.directory / "checkpoints", training.machine.ranks
+
+    def clean() -> None:
+        checkpoint.clean(directory)
+        checkpoint.clean(training.directory / "best")
+
+    ranks.first(clean)
     found, passed_over = checkpoint.latest(directory)
+    if ranks.agree(found.step if found else 0) != (found.step if found else 0,):
+        raise UserError(
+            "the first rank has newer checkpoints than this one sees",
+            where=str(directory),
+            fix="--out has to be where all nodes see the same files",
+        )
     for line in passed_over:
         training.tell(line)
     if found is None:
@@ -382,7 +427,8 @@ def _resume(
 
 def changed_facts(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """What differs between the machine that wrote a checkpoint and this one."""
-    old, new = before.get("machine", {}), now.get("machine", {})
+    usual = {"world": "1", "sharded": "no", "compiled": "no"}
+    old, new = ({**usual, **facts.get("machine", {})} for facts in (before, now))
     return [
         f"{key} was {old.get(key)}, is {new.get(key)}"
         for key in sorted({*old, *new})
@@ -398,8 +444,7 @@ def _note_scores(training: Training, state: LoopState, scores: Scores, metrics: 
     if math.isfinite(score) and (state.best_score is None or score < state.best_score):
         state.best_score, state.best_step = score, state.step
         if training.loop.patience:
-            weights: dict[str, Tensor] = dict(training.model.named_parameters())
-            checkpoint.save(training.directory / "best", state.step, weights, {}, asdict(state), {}, keep=1)
+            _save(training, state, "best", {}, {}, keep=1)
     elif training.loop.patience:
         waited = (state.step - max(0, state.best_step)) // max(1, training.loop.evaluate_every)
         state.stopped_early = waited >= training.loop.patience

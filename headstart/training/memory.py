@@ -2,16 +2,14 @@
 
 import contextlib
 import dataclasses
-import os
-import resource
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 
-from headstart.errors import TryAgain
+from headstart.errors import TryAgain, UserError
 from headstart.model.model import Model, build
+from headstart.plan.free_memory import free_bytes
 from headstart.plan.parameters import components, total, trainable
 from headstart.training.machine import Machine
 from headstart.training.run_directory import RunConfig
@@ -42,56 +40,36 @@ def bytes_needed(config: RunConfig) -> int:
 
 def check_memory(config: RunConfig, machine: Machine) -> None:
     """Refuse what cannot fit, with the numbers; a batch comes on top and is not counted."""
-    free = torch.cuda.mem_get_info()[0] if machine.device.type == "cuda" else free_bytes()
-    if bytes_needed(config) > free:
+    free = _free_bytes(machine)
+    parts = 1 if machine.shard == "never" else machine.ranks.world
+    if bytes_needed(config) // parts > free:
         raise TryAgain(f"the memory is too small: {_numbers(config)}, {free:,} are free", fix=_FIX)
 
 
-def free_bytes() -> int:
-    """What this process may still take: what is free or can be freed, within its own limit and its groups'."""
-    free = [_machine_free_bytes(), *_group_free_bytes()]
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    mapped = Path("/proc/self/statm")
-    if limit != resource.RLIM_INFINITY and mapped.exists():
-        free.append(limit - int(mapped.read_text().split()[0]) * resource.getpagesize())
-    return max(0, min(free))
+def must_shard(config: RunConfig, machine: Machine, held: int) -> bool:
+    """Whether the ranks have to hold parts of the model: as asked, or because it does not fit whole.
+
+    `held` are bytes of it that are in the memory already.
+    """
+    if machine.ranks.world == 1 or machine.shard == "never":
+        return False
+    needed = bytes_needed(config) - (held if machine.device.type == "cpu" else 0)
+    if machine.shard == "auto" and needed <= _free_bytes(machine):
+        return False
+    without = "--optimizer adamw" if config.optimizer.optimizer == "muon" else ""
+    if without or config.loop.unfreeze_every:
+        raise UserError(
+            f"a model in parts with {'Muon, which needs whole matrices' if without else '--unfreeze-every'}",
+            fix=f"{without or 'leave it out'}, or --shard never where the model fits whole",
+        )
+    return True
 
 
-def _machine_free_bytes() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        kibibytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
-        return 1024 * (kibibytes["MemAvailable"] + kibibytes["SwapFree"])
-    except (OSError, KeyError, ValueError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-# Of both kinds of control group: where they are, their limit, what they use, and what of that are files in memory.
-_GROUPS = {
-    "": ("", "memory.max", "memory.current", "inactive_file"),
-    "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-}
-
-
-def _group_free_bytes(
-    membership: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")
-) -> Iterator[int]:
-    """What each control group around this process leaves, such as a container's; files in memory can be freed."""
-    lines = membership.read_text().splitlines() if membership.exists() else []
-    for _, controllers, path in (line.split(":", 2) for line in lines):
-        where = "memory" if "memory" in controllers.split(",") else controllers
-        if where not in _GROUPS:
-            continue
-        top, limit, used, files = _GROUPS[where]
-        group = mounted / top / path.lstrip("/")
-        for place in (group, *group.parents):
-            if not place.is_relative_to(mounted / top):
-                break
-            # A group without a limit says so in a word, and the outermost one has no such files.
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                stat = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
-                most, taken = (int((place / name).read_text()) for name in (limit, used))
-                yield most - taken + int(stat[files])
+def _free_bytes(machine: Machine) -> int:
+    """What this rank may take: its GPU's, or its share of what the machine has."""
+    if machine.device.type == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    return free_bytes() // machine.ranks.local_world
 
 
 @contextlib.contextmanager

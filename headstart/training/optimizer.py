@@ -9,7 +9,10 @@ from torch import Tensor, nn
 
 from headstart.errors import IntegrityError
 from headstart.model.presets import ModelConfig
+from headstart.model.token_table import TokenTable
 from headstart.training.muon import Muon
+from headstart.training.spreading import is_shard, like
+from headstart.training.touched_rows import AdamW
 
 OptimizerName = Literal["adamw", "muon"]
 
@@ -38,7 +41,7 @@ class OptimizerConfig:
 
 
 def build_optimizers(
-    model: nn.Module, config: ModelConfig, settings: OptimizerConfig
+    model: nn.Module, config: ModelConfig, settings: OptimizerConfig, world: int = 1
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a model: one, or two with Muon. Frozen parameters are in none of them."""
     plain: dict[tuple[float, float], list[Tensor]] = {}
@@ -53,16 +56,17 @@ def build_optimizers(
             decay = settings.weight_decay if _decays(name, parameter) else 0.0
             plain.setdefault((scale, decay), []).append(parameter)
     optimizers: list[torch.optim.Optimizer] = []
-    on_gpu = next(model.parameters()).device.type == "cuda"
+    one = next(model.parameters())
+    on_gpu = one.device.type == "cuda" and not is_shard(one)
     if plain:
         groups = [
             {"params": params, "weight_decay": decay, "peak": settings.learning_rate * scale}
             for (scale, decay), params in plain.items()
         ]
         # Fused: one pass over weights, gradients and memories, where the plain one makes ten.
-        optimizers.append(
-            torch.optim.AdamW(groups, lr=0.0, betas=settings.betas, fused=True, capturable=on_gpu)
-        )
+        # Several ranks touch different rows, and send whole gradients.
+        tables = [] if on_gpu or world > 1 else _tables_of_their_own(model)
+        optimizers.append(AdamW(groups, tables, lr=0.0, betas=settings.betas, capturable=on_gpu))
     if matrices:
         groups = [
             {"params": params, "weight_decay": settings.weight_decay, "peak": settings.matrix_rate * scale}
@@ -83,6 +87,16 @@ def set_rate(optimizers: Iterable[torch.optim.Optimizer], factor: float) -> None
                 group["lr"].fill_(group["peak"] * factor)
             else:
                 group["lr"] = group["peak"] * factor
+
+
+def _tables_of_their_own(model: nn.Module) -> list[TokenTable]:
+    """The token tables that learn, and that no output layer shares: its gradient would be of every row."""
+    users: dict[int, list[nn.Module]] = {}
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            users.setdefault(id(parameter), []).append(module)
+    tables = [module for module in model.modules() if isinstance(module, TokenTable)]
+    return [t for t in tables if t.weight.requires_grad and users[id(t.weight)] == [t]]
 
 
 def _is_block_matrix(name: str, parameter: Tensor) -> bool:
@@ -108,6 +122,8 @@ def state_tensors(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer])
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     tensors = {}
     for optimizer in optimizers:
+        if isinstance(optimizer, AdamW):
+            optimizer.spread()
         for parameter, memory in optimizer.state.items():
             for key, value in memory.items():
                 tensor = (
@@ -135,4 +151,4 @@ def load_state(
             raise IntegrityError(
                 f"{key} belongs to no parameter", where=where, fix="use the run's own configuration"
             )
-        owners[id(parameter)].state[parameter][slot] = tensor.to(parameter.device).clone()
+        owners[id(parameter)].state[parameter][slot] = like(tensor, parameter).clone()

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +13,13 @@ from headstart.objectives.causal import Causal
 from headstart.objectives.masked import Corruption, Corruptor, Masked
 from headstart.objectives.next_sentence import MaskedNextSentence
 from headstart.objectives.objective import Objective
+from headstart.text.cache import cache_directory
 from headstart.text.documents import Documents, pieces
 from headstart.text.frames import FrameName, causal_frame, masked_frame
 from headstart.text.holdout import Part
 from headstart.text.in_memory import Given, is_one, split_for
 from headstart.text.mixture import MixedBlocks, MixedPairs, by_weight, weighted_path
+from headstart.text.normalising import Normalisation
 from headstart.text.packing import PackedBlocks
 from headstart.text.rows import Columns
 from headstart.text.sentence_pairs import SentencePairs
@@ -29,9 +30,8 @@ from headstart.text.tokenizer import Tokenizer
 from headstart.training.budget import Budget
 from headstart.training.choosing import check_choice
 from headstart.training.evaluate import Scores
-from headstart.training.execute import Console, execute
+from headstart.training.execute import Console, execute, held
 from headstart.training.loading import LoadedRun, load
-from headstart.training.lock import RunLock
 from headstart.training.loop import LoopConfig
 from headstart.training.machine import Machine, choose
 from headstart.training.memory import first_model
@@ -61,6 +61,7 @@ def pretrain(
     overrides: dict[str, Any] | None = None,
     tokenizer: str | Path | Tokenizer | None = None,
     vocab: int = DEFAULT_VOCAB,
+    normalise: Sequence[Normalisation] = (),
     start: str | Path | None = None,
     budget: Budget | None = None,
     length: int | None = None,
@@ -83,7 +84,7 @@ def pretrain(
 
     The corpus is one thing to read from or a list of them: paths, frames, datasets (text/in_memory.py); of a folder
     or DatasetDict with several splits, its train. With `shuffled` the tokens come in an order that means nothing: a
-    control, which learns no language.
+    control, which learns no language. `normalise` is for a tokenizer that is trained now (text/normalising.py).
     """
     machine, console, budget = machine or choose(), console or Console(), budget or Budget()
     loop, optimizer = loop or LoopConfig(schedule="cosine", warmup=0.05), optimizer or OptimizerConfig()
@@ -92,7 +93,8 @@ def pretrain(
     if loop.unfreeze_every:
         raise UserError("--unfreeze-every in pretraining", fix="leave it out: it is for fine-tuning a base")
     run = RunDirectory(out)
-    with RunLock(run.path):  # before anything is read: a place that cannot be written is known at once
+    # Before anything is read: a place that cannot be written is known at once.
+    with held(run, machine, console) as console:
         begun = load(start) if start is not None else None
         texts = Texts.given(corpus, valid, text_column)
         data = DataConfig(
@@ -107,9 +109,9 @@ def pretrain(
         roles = (*FRAME_ROLES[frame], *(() if objective == "causal" else ("mask",)))
         words = tokenizer_for(
             run, tokenizer, vocab, begun, lambda: (piece.text for piece in _pieces(texts, data)), roles,
-            console.tell,
+            console.tell, machine.ranks, normalise,
         )  # fmt: skip
-        stores = _stores(texts, data, words, objective, console)
+        stores = machine.ranks.first_then_others(lambda: _stores(texts, data, words, objective, console))
         if shuffled:
             stores = [store.shuffled(loop.seed) for store in stores]
         config = _model_config(preset_name, overrides or {}, words, begun, objective)
@@ -212,13 +214,6 @@ def planned_steps(
         weights=list(by_weight(data.corpus, data.weights)),
     )  # fmt: skip
     return goal.steps_in(epochs, seed=0), stores
-
-
-def cache_directory() -> Path:
-    """Where stores and calibrations are kept: HEADSTART_CACHE, else the platform's place."""
-    if given := os.environ.get("HEADSTART_CACHE"):
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headstart"
 
 
 @dataclasses.dataclass(frozen=True)

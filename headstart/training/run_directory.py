@@ -111,6 +111,9 @@ class RunConfig:
     labels: list[str] = field(default_factory=list)
     """The classes, in the order of their numbers."""
 
+    r_drop: float = 0.0
+    """Weight of the disagreement between two readings of a text with different dropout."""
+
     data: DataConfig
     model: ModelConfig
     head: HeadConfig

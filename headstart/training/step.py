@@ -9,14 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from headstart.errors import TryAgain
 from headstart.model.model import Model
 from headstart.objectives.objective import Batch, Objective, Tensors
 from headstart.randomness import seed_of
-from headstart.training.batches import micro_batches, to_device
+from headstart.training.batches import shares, to_device
 from headstart.training.machine import Machine
+from headstart.training.spreading import Sums, local, synchronised, whole
+from headstart.training.touched_rows import AdamW
 
 
 @dataclass(frozen=True)
@@ -62,13 +65,15 @@ class Step:
         objective: Objective,
         optimizers: list[torch.optim.Optimizer],
         machine: Machine,
+        losses: nn.Module,
         *,
         seed: int,
         clip: float,
         tell: Callable[[str], None],
     ) -> None:
+        """`losses` has the model spread over the ranks, if there are several (training/spreading.py)."""
         self.model, self.objective, self.optimizers, self.machine = model, objective, optimizers, machine
-        self.seed, self.clip, self.tell = seed, clip, tell
+        self.losses, self.seed, self.clip, self.tell = losses, seed, clip, tell
 
     def __call__(
         self, batch: Batch, step: int, accumulate: int, limit: float = math.inf
@@ -80,46 +85,78 @@ class Step:
         self.model.train()
         while True:
             try:
-                parts = [to_device(part, self.machine.device) for part in micro_batches(batch, accumulate)]
-                sums = self.gradients(parts, step)
+                shared = shares(batch, accumulate, self.machine.ranks.rank, self.machine.ranks.world)
+                parts = [to_device(part, self.machine.device) for part, _ in shared]
+                sums = self.gradients(parts, step, [counts for _, counts in shared])
                 break
             except torch.OutOfMemoryError:
+                if self.machine.ranks.world > 1:  # the others wait for what this one was to send
+                    raise
                 accumulate = self._back_off(accumulate, len(batch["tokens"]))
         return self.update(sums, limit), accumulate
 
-    def gradients(self, parts: Sequence[Tensors], step: int | None) -> dict[str, tuple[Tensor, Tensor]]:
+    def gradients(
+        self, parts: Sequence[Tensors], step: int | None, is_counted: Sequence[bool] | None = None
+    ) -> Sums:
         """Of the summed loss, micro-batch by micro-batch; dropout has a key of its own in each of them.
 
-        Without a step the generator is left as it is: while a graph is recorded it cannot be set.
+        Without a step the generator is left as it is: while a graph is recorded it cannot be set. What is not counted
+        adds nothing, but is computed: ranks that have no example left take part in what all do together.
         """
-        sums: dict[str, tuple[Tensor, Tensor]] = {}
+        sums: Sums = {}
         for number, part in enumerate(parts):
             if step is not None:
-                torch.manual_seed(seed_of(self.seed, "dropout", step, number))
-            with self.machine.autocast():
-                loss = self.objective.loss(self.model, part)
-            loss.sum.backward()
-            for key, (total, count) in {"loss": (loss.sum, loss.count), **loss.log}.items():
-                found = total.detach().double(), count.double()
-                sums[key] = found if key not in sums else (sums[key][0] + found[0], sums[key][1] + found[1])
-        return sums
+                torch.manual_seed(seed_of(self.seed, "dropout", step, number, *self.machine.ranks.key))
+            weight = 1 if is_counted is None or is_counted[number] else 0
+            with synchronised(self.losses, number == len(parts) - 1):
+                with self.machine.autocast():
+                    loss, found = self.losses(self.objective, part)
+                (loss if weight else 0 * loss).backward()
+            for key, pair in found.items():
+                total, count = (weight * number.double() for number in pair)
+                before = sums.get(key)
+                sums[key] = (total, count) if before is None else (before[0] + total, before[1] + count)
+        return self._over_ranks(sums)
 
-    def update(self, sums: dict[str, tuple[Tensor, Tensor]], limit: float = math.inf) -> Outcome:
+    def settle(self) -> None:
+        """A backward pass for nothing, always over the first batch.
+
+        After the first one of a process torch sends gradients in another grouping, which adds them up in another
+        order: a run that goes on must not take a step by the old one.
+        """
+        if not isinstance(self.losses, DistributedDataParallel):
+            return
+        ranks = self.machine.ranks
+        shared = shares(self.objective.batch_at(self.seed, 0), 1, ranks.rank, ranks.world)
+        self.model.train()
+        self.gradients([to_device(part, self.machine.device) for part, _ in shared], 0)
+        self.model.zero_grad(set_to_none=True)
+
+    def _over_ranks(self, sums: Sums) -> Sums:
+        ranks = self.machine.ranks
+        if ranks.world == 1:
+            return sums
+        flat = ranks.sum(torch.stack([number for pair in sums.values() for number in pair]))
+        return {key: (flat[2 * n], flat[2 * n + 1]) for n, key in enumerate(sums)}
+
+    def update(self, sums: Sums, limit: float = math.inf) -> Outcome:
         """Make the update, if it may be made, and forget the gradients."""
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        gradients += [g for o in self.optimizers if isinstance(o, AdamW) for g in o.row_gradients()]
         total, count = sums["loss"]
         count = count.clamp(min=1.0)
-        norm = torch.nn.utils.get_total_norm(gradients) / count
+        norm = whole(torch.nn.utils.get_total_norm(gradients)) / count
         mean = total / count
         is_taken = mean.isfinite() & norm.isfinite() & (mean <= limit)
         # The mean and the clip are one factor, and one pass over the gradients.
         shortened = (self.clip / (norm + 1e-6)).clamp(max=1.0) if self.clip else torch.ones_like(norm)
-        torch._foreach_mul_(gradients, (shortened / count).to(gradients[0].dtype))
-        on_cpu = self.machine.device.type == "cpu"
+        here = [local(gradient) for gradient in gradients]
+        torch._foreach_mul_(here, (shortened / count).to(here[0].dtype))
+        decides_itself = self.machine.device.type != "cpu" and here[0] is gradients[0]
         for optimizer in self.optimizers:
-            if not on_cpu:
+            if decides_itself:
                 optimizer.found_inf = (~is_taken).float()  # type: ignore[attr-defined]
-            if not on_cpu or is_taken:
+            if decides_itself or is_taken:
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         both = [number for pair in sums.values() for number in pair]

@@ -100,6 +100,7 @@ def _steps(
     steps = decoded(run, prompt, machine, 1, sampling, min_tokens, no_repeat)
     with contextlib.closing(steps):  # type: ignore[type-var]
         for step in steps:
+            assert step.logits is not None
             (token,), probabilities = step.tokens, step.logits[0].double().softmax(dim=-1)
             likeliest = _likeliest(words, probabilities, alternatives, waiting)
             probability = float(probabilities[token])

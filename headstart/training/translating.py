@@ -176,7 +176,7 @@ class Translator:
             never=sorted(words.special_ids - {target.last}),
         )  # fmt: skip
         tokens, present = pad(sources, self.words.source.roles["pad"] or 0)
-        with self.machine.autocast(), torch.inference_mode():
+        with self.machine.autocast_steps(), torch.inference_mode():
             seen = None if present.all() else torch.from_numpy(present).to(device)
             reader = TranslationReader(self.model, torch.from_numpy(tokens).to(device), seen)
             prompts = [prompt] * len(sources)
@@ -225,6 +225,7 @@ def _sampled(
         device=device,
     )  # fmt: skip
     for step in steps:
+        assert step.logits is not None
         chosen = torch.tensor(step.tokens, device=device)[:, None]
         each = step.logits.log_softmax(dim=-1).gather(-1, chosen)[:, 0].tolist()
         for row, token, log in zip(step.rows, step.tokens, each, strict=True):

@@ -18,13 +18,13 @@ from headstart.text.tokenizer import Tokenizer
 from headstart.training.budget import Budget
 from headstart.training.choosing import check_choice
 from headstart.training.evaluate import Scores, evaluate
-from headstart.training.execute import Console, execute
+from headstart.training.execute import Console, execute, held
 from headstart.training.loading import LoadedRun, load
-from headstart.training.lock import RunLock
 from headstart.training.loop import LoopConfig
 from headstart.training.machine import Machine, choose
 from headstart.training.memory import first_model
 from headstart.training.optimizer import OptimizerConfig
+from headstart.training.ranks import ALONE, Ranks
 from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory, TranslationConfig
 from headstart.training.tokenizing import DEFAULT_VOCAB, FRAME_ROLES, tokenizer_for
 from headstart.training.translating import Search, Translator
@@ -90,7 +90,8 @@ def train_translator(
     if loop.unfreeze_every:
         raise UserError("--unfreeze-every in translation", fix="leave it out: it is for a single stack")
     run = RunDirectory(out)
-    with RunLock(run.path):  # before anything is read: a place that cannot be written is known at once
+    # Before anything is read: a place that cannot be written is known at once.
+    with held(run, machine, console) as console:
         begun = load(start) if start is not None else None
         into = start_into_of(begun, start_into)
         data = DataConfig(
@@ -102,7 +103,7 @@ def train_translator(
         frame: FrameName = begun.config.frame if begun else "causal"
         words = _vocabularies(
             run, sets["train"], begun, frame, console, vocab=vocab, given=tokenizer, target=target_tokenizer,
-            is_separate=vocabularies == "separate" or target_tokenizer is not None,
+            is_separate=vocabularies == "separate" or target_tokenizer is not None, ranks=machine.ranks,
         )  # fmt: skip
         config = dataclasses.replace(
             shape,
@@ -163,7 +164,7 @@ def train_translator(
 
         def finish(model: Model, scores: Scores | None) -> dict[str, Any]:
             # Of the weights that it ends with, which need not be those that were evaluated last.
-            losses, found = evaluate(model, goals["valid"], machine).values, measure(model)
+            losses, found = evaluate(model, goals["valid"], machine.alone).values, measure(model)
             test_scores = {"test": measure(model, sets["test"]).values} if "test" in sets else {}
             return {
                 "valid": {**losses, **found.values}, **test_scores, "signatures": found.signatures,
@@ -221,12 +222,13 @@ def _vocabularies(
     given: str | Path | Tokenizer | None,
     target: str | Path | Tokenizer | None,
     is_separate: bool,
+    ranks: Ranks = ALONE,
 ) -> Vocabularies:
     """One tokenizer for both sides, or one for each; a start brings its own."""
     roles = FRAME_ROLES[frame]
 
     def made(given: str | Path | Tokenizer | None, texts: Sequence[str], vocab: int) -> Tokenizer:
-        return tokenizer_for(run, given, vocab, begun, lambda: iter(texts), roles, console.tell)
+        return tokenizer_for(run, given, vocab, begun, lambda: iter(texts), roles, console.tell, ranks)
 
     if begun is not None and (is_separate or given is not None):
         raise UserError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from headstart.errors import UserError
+from headstart.text.cache import cache_directory
 from headstart.text.files import Reading
 from headstart.text.frames import frame_of, masked_frame
 from headstart.text.in_memory import Given, source_of
@@ -22,7 +23,6 @@ from headstart.training.finetune import outputs_of, refuse_other_pairs
 from headstart.training.language_scores import batch_for, check_length, fitting_length, language_scores
 from headstart.training.loading import LoadedRun, load
 from headstart.training.machine import Machine
-from headstart.training.pretrain import cache_directory
 from headstart.training.pretrain import make_objective as text_objective
 from headstart.training.run_directory import DataConfig, RunDirectory
 from headstart.training.scores import SCORES

@@ -53,8 +53,8 @@ class Attempts:
 
 
 def everything_in(run):
-    """Each file of a run and what is in it; the lock names the process that held it."""
-    files = [path for path in run.rglob("*") if path.is_file() and path.name != "lock"]
+    """Each file of a run and what is in it; the lock names the process that held it, the cost is by the clock."""
+    files = [path for path in run.rglob("*") if path.is_file() and path.name not in ("lock", "cost.json")]
     return {str(path.relative_to(run)): path.read_bytes() for path in files}
 
 

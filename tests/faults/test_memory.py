@@ -17,6 +17,7 @@ from headstart.model import positions
 from headstart.model.model import build
 from headstart.model.presets import PRESETS, HeadConfig, preset
 from headstart.objectives.masked import Corruption
+from headstart.plan import free_memory
 from headstart.plan.parameters import total
 from headstart.training import memory
 from headstart.training.loop import LoopConfig
@@ -124,7 +125,7 @@ def groups(tmp_path, membership, files):
         path = tmp_path / "groups" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return list(memory._group_free_bytes(tmp_path / "membership", tmp_path / "groups"))
+    return list(free_memory._group_free_bytes(tmp_path / "membership", tmp_path / "groups"))
 
 
 def test_a_control_group_leaves_its_limit_less_what_is_used_and_cannot_be_freed(tmp_path):
@@ -143,14 +144,14 @@ def test_groups_of_the_first_kind_count_too_and_those_that_are_not_there_do_not(
     }  # fmt: skip
     assert groups(tmp_path, "5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n0::/docker/x\n", files) == [1500]
     assert groups(tmp_path, "", {}) == []
-    assert list(memory._group_free_bytes(tmp_path / "nowhere", tmp_path)) == []
+    assert list(free_memory._group_free_bytes(tmp_path / "nowhere", tmp_path)) == []
 
 
 def test_the_tightest_bound_is_what_is_free(monkeypatch):
-    monkeypatch.setattr(memory, "_group_free_bytes", lambda: iter([10**15, 12_345]))
-    assert memory.free_bytes() == 12_345
-    monkeypatch.setattr(memory, "_group_free_bytes", lambda: iter([-5]))
-    assert memory.free_bytes() == 0
+    monkeypatch.setattr(free_memory, "_group_free_bytes", lambda: iter([10**15, 12_345]))
+    assert free_memory.free_bytes() == 12_345
+    monkeypatch.setattr(free_memory, "_group_free_bytes", lambda: iter([-5]))
+    assert free_memory.free_bytes() == 0
 
 
 def test_a_full_gpu_is_told_with_what_is_free_on_it(monkeypatch):

@@ -63,7 +63,8 @@ class Attempts:
 
 
 def everything_in(run):
-    files = [path for path in run.rglob("*") if path.is_file() and path.name != "lock"]
+    # The lock names the process that held it, and the cost is by the clock.
+    files = [path for path in run.rglob("*") if path.is_file() and path.name not in ("lock", "cost.json")]
     return {str(path.relative_to(run)): path.read_bytes() for path in files}
 
 

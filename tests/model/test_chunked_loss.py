@@ -29,6 +29,7 @@ def test_loss_and_gradients_are_those_of_torch(tokens, vocab, width, seed, bias,
     targets[:ignored] = chunked_loss.IGNORED
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunked_loss, "CHUNK_NUMBERS", numbers)
+        patch.setattr(chunked_loss, "CHUNK_TOKENS", 1)
         ours = output_loss(hidden, weight, offset, targets, smoothing)
     inputs = [tensor for tensor in (hidden, weight, offset) if tensor is not None]
     found = torch.autograd.grad(3 * ours.sum, inputs)
@@ -49,7 +50,8 @@ def test_large_logits_do_not_overflow():
     assert slope.isfinite().all()
 
 
-def test_half_precision_is_only_in_the_products():
+def test_half_precision_is_only_in_the_products(monkeypatch):
+    monkeypatch.setattr(chunked_loss, "BLOCK_ROWS", 7)
     hidden, weight, offset, targets = made(9, 50, 16, 1, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = output_loss(hidden, weight, offset, targets).sum
@@ -79,6 +81,17 @@ def test_no_tokens_have_no_loss():
 
 def test_the_whole_table_of_logits_is_never_held():
     """Each chunk is at most the promised size, and together they are all tokens, in order."""
-    parts = chunked_loss._chunks(1000, 50_001, torch.device("cpu"))
-    assert all((part.stop - part.start) * 50_001 <= chunked_loss.CHUNK_NUMBERS for part in parts)
-    assert [i for part in parts for i in range(part.start, part.stop)] == list(range(1000))
+    for vocab in (300, 50_001):
+        parts = chunked_loss._chunks(20_000, vocab, torch.device("cpu"))
+        most = max(chunked_loss.CHUNK_TOKENS, chunked_loss.CHUNK_NUMBERS // vocab)
+        assert all(part.stop - part.start <= most for part in parts)
+        assert [i for part in parts for i in range(part.start, part.stop)] == list(range(20_000))
+
+
+def test_a_loss_beyond_the_smallest_probability_is_still_right():
+    """The target's probability is less than any number can say; its logarithm is not."""
+    hidden, weight = torch.tensor([[1.0]], requires_grad=True), torch.tensor([[200.0], [0.0], [-200.0]])
+    loss = output_loss(hidden, weight, None, torch.tensor([2]))
+    assert float(loss.sum.detach()) == 400.0
+    loss.sum.backward()
+    assert float(hidden.grad) == 400.0

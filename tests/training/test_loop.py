@@ -233,9 +233,9 @@ def test_a_step_is_saved_once_before_it_is_evaluated_and_the_end_once_more(
         happened.append(("save", step))
         return save(directory, step, *rest, **options)
 
-    def noted_evaluate(*arguments):
+    def noted_evaluate(*arguments, **options):
         happened.append(("evaluate", checkpoint.latest(tmp_path / "checkpoints")[0].step))
-        return evaluate(*arguments)
+        return evaluate(*arguments, **options)
 
     monkeypatch.setattr(checkpoint, "save", noted_save)
     monkeypatch.setattr(loop, "evaluate", noted_evaluate)

@@ -41,3 +41,48 @@ def test_a_gpu_is_used_with_the_numbers_it_is_good_at(monkeypatch, capability, p
     found = machine.choose()
     assert (found.device.type, found.precision) == ("cuda", precision)
     assert found.reasons[0] == "cuda: some GPU"
+
+
+def test_on_a_cpu_fast_has_nothing_to_give_up(no_gpu):
+    found = machine.choose("cpu", "fp32", 1, fast=True)
+    assert not found.is_fast
+    assert "exact" in found.reasons[-1]
+    assert found.facts() == machine.choose("cpu", "fp32", 1).facts()
+
+
+def test_a_gpu_that_is_to_be_fast_says_that_it_is_not_exact(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "some GPU")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    found = machine.choose(fast=True)
+    assert found.is_fast
+    assert "need not give the same bytes" in found.reasons[-1]
+    assert found.facts()["exact"] == "no, --fast"
+    exact = machine.choose()
+    assert "exact" not in exact.facts()
+
+
+def test_fast_and_exact_leave_torch_as_they_want_it(monkeypatch):
+    fast = machine.Machine(torch.device("cpu"), "fp32", 1, is_fast=True)
+    exact = machine.Machine(torch.device("cpu"), "fp32", 1)
+    before = torch.get_num_threads()
+    try:
+        exact.prepare()
+        assert torch.get_deterministic_debug_mode() == 2
+        fast.prepare()
+        assert torch.get_deterministic_debug_mode() == 0
+        with fast.kernels():
+            pass
+    finally:
+        exact.prepare()
+        torch.set_num_threads(before)
+        torch.set_deterministic_debug_mode("default")
+
+
+def test_a_cpu_writes_token_by_token_in_the_precision_of_the_weights():
+    product = torch.ones(2, 2) @ torch.ones(2, 2)
+    chosen = machine.choose("cpu", "bf16")
+    with chosen.autocast():
+        assert (torch.ones(2, 2) @ product).dtype is torch.bfloat16
+    with chosen.autocast_steps():
+        assert (torch.ones(2, 2) @ product).dtype is torch.float32

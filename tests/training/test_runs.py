@@ -82,6 +82,7 @@ def test_pretraining_writes_a_run_that_can_be_loaded(files, tmp_path, objective)
     assert result["valid"]["loss"] > 0
     assert {p.name for p in (tmp_path / "run").iterdir()} == {
         "config.toml", "metrics.jsonl", "checkpoints", "tokenizer.json", "result.json", "weights.safetensors", "lock",
+        "cost.json",
     }  # fmt: skip
 
 

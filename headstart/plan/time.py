@@ -1,0 +1,204 @@
+"""Seconds from counts: what a step consists of, and what a machine takes for each of it.
+
+A step is counted in eight kinds of work, each with a price. The prices come from a calibration on the machine itself
+(plan/calibration.py), or from a card's sheet: operations by its peak and utilisation, all else by the bytes that it
+moves. The counts are the same in both.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from headstart.plan import activations, memory, operations
+from headstart.plan.machines import Target
+from headstart.plan.workload import DeviceKind, Workload
+
+# What each kind of work is counted in.
+UNITS = {
+    "products": "operations of matrices, forward and backward",
+    "attention": "operations over the length, forward and backward",
+    "activations": "bytes kept for backward",
+    "logits": "numbers over the vocabulary",
+    "kept weights": "attention weights that are kept: on a CPU with dropout, on a GPU by the book",
+    "dropout": "numbers of which some are dropped",
+    "update": "parameters that learn",
+    "orthogonal": "operations of Muon",
+    "kernels": "kernels launched",
+    "steps": "updates",
+}
+BACKWARD_SHARE = 2 / 3  # of the operations of a step
+# Times that a kept byte goes to or from memory in a step: written, read again in forward and backward, its gradient
+# written and read, and as much for what is not kept.
+PASSES = 6.0
+# Bytes moved for each number over the vocabulary: made, summed, turned into slopes, multiplied twice. On a CPU a chunk
+# stays near the processor.
+LOGIT_BYTES: dict[DeviceKind, int] = {"cpu": 20, "cuda": 50}
+# For each parameter: AdamW reads four numbers and writes three, the norm and the clip three; forgetting, casting.
+UPDATE_BYTES = 4 * 12
+WEIGHT_BYTES = 12  # an attention weight that is kept: a product, a softmax, a mask, and back
+# Kernels of a block forward and backward, of what stands around the blocks, and of the update.
+BLOCK_KERNELS, CROSS_KERNELS, OTHER_KERNELS = 70, 40, 120
+GPU_KERNEL_SECONDS = 4e-6  # recorded steps: no Python between them
+CPU_KERNEL_SECONDS = 1e-5
+CPU_DROPOUT_SECONDS = 1e-9
+NEWTON_SCHULZ_STEPS = 5
+PADDING = 0.1  # in a batch of texts of like length, of which the longest sets the length
+
+
+class Prices(NamedTuple):
+    """Seconds for a unit of each kind of work, and where they come from."""
+
+    seconds: dict[str, float]
+    bandwidth: float
+    """Bytes a second, as reached."""
+
+    source: str
+    is_calibrated: bool
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Seconds, by kind of work."""
+
+    kinds: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        return sum(self.kinds.values())
+
+
+def paper_prices(target: Target, precision: str) -> Prices:
+    """From the machine's sheet, with its stated utilisation."""
+    on_gpu = target.kind == "cuda"
+    peak = target.peak.get(precision) or target.peak["fp32"]  # type: ignore[call-overload]
+    reached = peak * target.utilisation
+    bandwidth = target.bandwidth * 0.7
+    seconds = {
+        "products": 1 / reached,
+        "attention": 1 / (reached * 0.5),
+        "activations": PASSES / bandwidth,
+        "logits": LOGIT_BYTES[target.kind] / bandwidth,
+        "kept weights": WEIGHT_BYTES / bandwidth,
+        "dropout": 4 / bandwidth if on_gpu else CPU_DROPOUT_SECONDS,
+        "update": UPDATE_BYTES / bandwidth,
+        "orthogonal": 1 / reached,
+        "kernels": GPU_KERNEL_SECONDS if on_gpu else CPU_KERNEL_SECONDS,
+        "steps": 2e-4 if on_gpu else 1e-3,
+    }
+    source = f"the sheet of {target.title}: {peak / 1e12:.3g} TFLOPS in {precision}, {target.why}"
+    return Prices(seconds, bandwidth, source, False)
+
+
+# ---- what a step consists of --------------------------------------------------------------------------------
+
+
+def counts(work: Workload) -> dict[str, float]:
+    """A step of training, in units of each kind of work."""
+    text = operations.per_text(work.config, work.head, work.lengths, work.freeze, work.masked_share)
+    over_length = text.forward_over_length + text.backward_over_length
+    saved, saved_over_length = _saved_at_the_top(work)
+    parts = -(-work.batch // work.micro_batch)
+    found = memory.sizes(work)
+    kept = sum(row.bytes for row in memory.saved_in_all(work) if "in bf16" not in row.name)
+    muon = _orthogonal(work) if work.optimizer == "muon" and work.freeze is None else 0
+    return {
+        "products": work.batch * (text.forward + text.backward - over_length - saved),
+        "attention": work.batch * (over_length - saved_over_length),
+        "activations": parts * kept,
+        "logits": parts * work.predicted * work.config.output_vocab if found.output else 0,
+        "kept weights": parts * _kept_weights(work),
+        "dropout": parts * _dropped(work),
+        "update": found.learning,
+        "orthogonal": muon,
+        "kernels": parts * _kernels(work),
+        "steps": 1,
+    }
+
+
+def _saved_at_the_top(work: Workload) -> tuple[int, int]:
+    """Operations of a text that the last block is spared, where the head reads one token of it; those over n apart."""
+    if not activations.ends_at_one_place(work):
+        return 0, 0
+    config, n = work.config, work.lengths.source
+    matrices = 3 if config.activation == "swiglu" else 2
+    both_ways = 1 if work.freeze == "base" else 3
+    each = 4 * config.width**2 + 2 * matrices * config.width * config.ffn
+    return both_ways * (n - 1) * each, both_ways * (n - 1) * 4 * n * config.width
+
+
+def _kernels(work: Workload) -> int:
+    config = work.config
+    blocks = config.depth + config.decoder_depth
+    return blocks * BLOCK_KERNELS + config.decoder_depth * CROSS_KERNELS + OTHER_KERNELS
+
+
+def _kept_weights(work: Workload) -> int:
+    if not (work.keeps_attention or work.goes_by_the_book):
+        return 0
+    stacks = activations.readers(work)
+    own = sum(stack.depth * activations.seen(work, stack) for stack in stacks)
+    if not work.config.decoder_depth:
+        return own
+    return own + work.config.decoder_depth * stacks[1].tokens * stacks[0].length * work.config.heads
+
+
+def _dropped(work: Workload) -> int:
+    """Numbers that dropout draws for, besides those of attention."""
+    config = work.config
+    each = (2 * config.width if config.dropout else 0) + (config.ffn if config.ffn_dropout else 0)
+    return sum(stack.depth * stack.tokens * each for stack in activations.readers(work))
+
+
+def _orthogonal(work: Workload) -> int:
+    """Operations of Muon: for a matrix of r rows and c columns (r ≤ c), five times 4·r²·c + 2·r³."""
+    config = work.config
+    d, f, k = config.width, config.ffn, config.kv_width
+    inner = 2 * f if config.activation == "swiglu" else f
+    own = [(d, d + 2 * k), (d, d)]
+    shapes = own * (config.depth + 2 * config.decoder_depth)
+    shapes += [(d, inner), (d, f)] * (config.depth + config.decoder_depth)
+    total = 0
+    for rows, columns in shapes:
+        r, c = min(rows, columns), max(rows, columns)
+        total += NEWTON_SCHULZ_STEPS * (4 * r * r * c + 2 * r**3)
+    return total
+
+
+# ---- seconds ------------------------------------------------------------------------------------------------
+
+
+def step_seconds(work: Workload, prices: Prices) -> Planned:
+    """One update."""
+    found = counts(work)
+    return Planned({kind: found[kind] * prices.seconds[kind] for kind in UNITS if found[kind]})
+
+
+def with_padding(work: Workload) -> Workload:
+    """Texts of a mean length as they stand in batches of like length: with some padding, where it is computed."""
+    if work.reading != "padded" or work.device == "cpu":  # on a CPU padding is left out
+        return work
+    lengths = operations.Lengths(
+        round(work.lengths.source * (1 + PADDING)), round(work.lengths.target * (1 + PADDING))
+    )
+    return replace(work, lengths=lengths)
+
+
+def evaluation_seconds(work: Workload, prices: Prices, texts: int) -> float:
+    """Forward over so many texts, keeping nothing."""
+    found = counts(replace(work, accumulate=1))
+    share = {"products": 1 - BACKWARD_SHARE, "attention": 1 - BACKWARD_SHARE, "activations": 0.3, "logits": 0.5,
+             "kernels": 0.25}  # fmt: skip
+    batch = sum(found[kind] * prices.seconds[kind] * part for kind, part in share.items())
+    return batch * texts / work.batch
+
+
+def decoding_seconds(work: Workload, prices: Prices, tokens: int, beams: int = 1) -> float:
+    """Writing so many tokens of each text of a batch, one after another: weights and cache are read for each."""
+    config = work.config
+    found = memory.sizes(work)
+    writing = config.decoder_depth or config.depth
+    share = writing / (config.depth + config.decoder_depth)
+    weights = found.total - found.embedding - found.apart + found.output
+    read = 4 * share * weights + memory.cache_bytes(work, beams) / 4
+    computed = 2 * share * weights * work.batch * beams * prices.seconds["products"]
+    kernels = writing * BLOCK_KERNELS / 3.5 * prices.seconds["kernels"] * (1 if work.device == "cpu" else 2.5)
+    return tokens * (max(read / prices.bandwidth, computed) + kernels)

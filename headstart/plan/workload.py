@@ -1,0 +1,85 @@
+"""What is to be computed, as memory and time see it: plain data, without torch."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from headstart.model.presets import HeadConfig, HeadKind, ModelConfig, check_head
+from headstart.plan.operations import MASKED_SHARE, Lengths
+from headstart.plan.parameters import Freeze
+
+DeviceKind = Literal["cpu", "cuda"]
+Precision = Literal["fp32", "bf16"]
+# How texts stand in a batch: documents side by side in a block, padded to the longest, or one document throughout.
+Reading = Literal["packed", "padded", "whole"]
+
+
+def reading_of(kind: HeadKind) -> Reading:
+    """How the objective of this head reads: pretraining packs, all others pad."""
+    return "packed" if kind in ("lm", "masked") else "padded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is computed between two updates of the weights, and with what numbers."""
+
+    config: ModelConfig
+    head: HeadConfig
+    batch: int
+    """Texts in a step, all micro-batches together."""
+
+    lengths: Lengths
+    masked_share: float = MASKED_SHARE
+    """Of the tokens, where some are hidden."""
+
+    device: DeviceKind = "cpu"
+    precision: Precision = "fp32"
+    reading: Reading = "packed"
+    document: int = 0
+    """Tokens of a document in a packed block (0: as long as the block)."""
+
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    accumulate: int = 1
+    average: bool = False
+    """Whether an average of the weights is kept beside them."""
+
+    freeze: Freeze | None = None
+
+    def __post_init__(self) -> None:
+        check_head(self.config, self.head)
+
+    @property
+    def micro_batch(self) -> int:
+        """Texts that are in memory at once."""
+        return math.ceil(self.batch / max(1, self.accumulate))
+
+    @property
+    def number_bytes(self) -> int:
+        """Bytes of a number in a product; sums, norms and weights have four."""
+        return 2 if self.precision == "bf16" else 4
+
+    @property
+    def keeps_attention(self) -> bool:
+        """Whether the weights of attention are kept: on a CPU no fused kernel has dropout."""
+        return self.device == "cpu" and self.config.attention_dropout > 0
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether a GPU's fused kernels take heads of this width as they are: 16 bytes at a time."""
+        return self.config.width // self.config.heads * self.number_bytes % 16 == 0
+
+    @property
+    def goes_by_the_book(self) -> bool:
+        """Whether a GPU computes attention without a fused kernel: none takes such heads with a mask, or in fp32."""
+        has_mask = self.reading != "whole"
+        return self.device == "cuda" and not self.is_aligned and (has_mask or self.precision == "fp32")
+
+    @property
+    def predicted(self) -> int:
+        """Tokens of a micro-batch that the head predicts (texts, where it predicts one thing of each)."""
+        n = self.micro_batch
+        if self.head.kind in ("masked", "masked-nsp"):
+            return n * max(1, round(self.masked_share * self.lengths.source))
+        if self.head.kind in ("lm", "translation"):
+            return n * (self.lengths.target or self.lengths.source)
+        return n

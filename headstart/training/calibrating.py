@@ -1,0 +1,158 @@
+"""A calibration: some seconds of real steps on this machine, from which the prices of each kind of work are found.
+
+Each step that is timed has much of one kind of work. The prices are those that give the measured times back with the
+least relative error, none of them below nothing, and near the paper's where the steps say little.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from headstart.model.presets import HeadConfig, preset
+from headstart.plan import machines
+from headstart.plan.calibration import Calibration, cpu_here, cpu_name, facts_of
+from headstart.plan.free_memory import free_bytes
+from headstart.plan.operations import Lengths
+from headstart.plan.speed import seconds_of
+from headstart.plan.time import UNITS, counts, paper_prices
+from headstart.plan.workload import DeviceKind, Precision, Workload
+from headstart.training.loop import one_update
+from headstart.training.machine import Machine
+from headstart.training.rehearsal import rehearsal
+from headstart.training.step import read
+
+WARM_STEPS, REPEATS = 3, 3
+SECONDS_A_POINT = 0.4
+NEARNESS = 0.01  # how much a price's distance from the paper's counts beside the error of a measured step
+COPIED_NUMBERS = 1 << 24
+
+# What each step has much of; (width, depth, ffn, batch, length, vocabulary), then the rest.
+_Shape = tuple[int, int, int, int, int, int]
+_SHAPES: dict[DeviceKind, dict[str, tuple[_Shape, dict[str, Any]]]] = {
+    "cpu": {
+        "balanced": ((128, 2, 512, 8, 128, 1000), {}),
+        "products": ((512, 2, 2048, 4, 128, 500), {}),
+        "wide products": ((768, 2, 3072, 4, 128, 500), {}),
+        "attention": ((128, 2, 256, 2, 1024, 500), {}),
+        "attention with dropout": ((128, 2, 256, 4, 256, 500), {"attention_dropout": 0.1}),
+        "dropout": ((256, 3, 1024, 4, 128, 500), {"dropout": 0.1, "ffn_dropout": 0.1}),
+        "vocabulary": ((128, 1, 256, 4, 128, 16_000), {}),
+        "update": ((512, 2, 2048, 1, 16, 16_000), {}),
+        "muon": ((256, 3, 1024, 1, 64, 500), {"optimizer": "muon"}),
+        "gates": ((384, 3, 1024, 4, 128, 500), {"preset": "modern-small"}),
+        "kernels": ((32, 8, 64, 1, 16, 100), {}),
+        "a step": ((32, 1, 64, 1, 16, 100), {}),
+    },
+    "cuda": {
+        "balanced": ((512, 4, 2048, 32, 256, 8000), {}),
+        "products": ((1024, 6, 4096, 32, 256, 1000), {}),
+        "wide products": ((2048, 3, 8192, 16, 256, 1000), {}),
+        "attention": ((512, 4, 1024, 8, 2048, 1000), {}),
+        "attention with dropout": ((512, 4, 1024, 16, 512, 1000), {"attention_dropout": 0.1}),
+        "dropout": ((1024, 4, 4096, 32, 256, 1000), {"dropout": 0.1, "ffn_dropout": 0.1}),
+        "vocabulary": ((256, 1, 512, 64, 256, 50_000), {}),
+        "update": ((1024, 8, 4096, 1, 64, 50_000), {}),
+        "muon": ((1024, 4, 4096, 1, 256, 1000), {"optimizer": "muon"}),
+        "gates": ((768, 6, 2048, 16, 256, 1000), {"preset": "modern-small"}),
+        "kernels": ((64, 12, 128, 1, 32, 100), {}),
+        "a step": ((64, 1, 128, 1, 32, 100), {}),
+    },
+}
+
+
+def calibrate(machine: Machine, tell: Callable[[str], None] = lambda line: None) -> Calibration:
+    """Measure, fit, and keep it for this machine, precision and number of threads."""
+    machine.prepare()
+    kind: DeviceKind = "cuda" if machine.device.type == "cuda" else "cpu"
+    name = torch.cuda.get_device_name() if kind == "cuda" else cpu_name()
+    points = []
+    for point, work in workloads(kind, machine.precision).items():
+        points.append((point, work, seconds_a_step(work, machine)))
+        tell(f"{point}: {1000 * points[-1][2]:.2f} ms a step")
+    known = machines.card_like(name) if kind == "cuda" else cpu_here(machine.threads)
+    prior = paper_prices(known or machines.CARDS["a100"], machine.precision).seconds
+    seconds = fitted([(counts(work), measured) for _, work, measured in points], prior)
+    calibration = Calibration(
+        facts=facts_of(kind, name, machine.precision, machine.threads),
+        seconds=seconds,
+        bandwidth=_bandwidth(machine.device),
+        memory=torch.cuda.mem_get_info()[1] if kind == "cuda" else free_bytes(),
+        points=[
+            {"name": point, "measured": measured, "planned": _priced(counts(work), seconds)}
+            for point, work, measured in points
+        ],
+    )
+    calibration.save()
+    return calibration
+
+
+def workloads(kind: DeviceKind, precision: Precision) -> dict[str, Workload]:
+    """The steps to time."""
+    found = {}
+    for name, ((width, depth, ffn, batch, length, vocab), rest) in _SHAPES[kind].items():
+        options = {"preset": "gpt2", "optimizer": "adamw", "dropout": 0.0, "attention_dropout": 0.0, **rest}
+        shape = {
+            "width": width, "depth": depth, "heads": max(1, width // 64), "ffn": ffn, "context": length, "vocab": vocab,
+        }  # fmt: skip
+        optimizer = options.pop("optimizer")
+        config = preset(options.pop("preset"), **shape, **options)
+        found[name] = Workload(
+            config=config, head=HeadConfig(kind="lm"), batch=batch, lengths=Lengths(length), device=kind,
+            precision=precision, reading="whole", optimizer=optimizer,
+        )  # fmt: skip
+    return found
+
+
+def seconds_a_step(work: Workload, machine: Machine, repeats: int = REPEATS) -> float:
+    """The median over some stretches of steps, after those that are slow: memory, caches, a recording."""
+    return statistics.median(stretches(work, machine, repeats))
+
+
+def stretches(work: Workload, machine: Machine, repeats: int = REPEATS) -> list[float]:
+    """Seconds a step, in each of some stretches."""
+    update = one_update(rehearsal(work, machine))
+    for step in range(WARM_STEPS):
+        last = update(step)
+    read([last])
+    started = time.perf_counter()
+    read([update(WARM_STEPS)])
+    once = time.perf_counter() - started
+    number, found = max(1, min(200, round(SECONDS_A_POINT / repeats / once))), []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        for step in range(number):
+            last = update(WARM_STEPS + 1 + step)
+        read([last])
+        found.append((time.perf_counter() - started) / number)
+    return found
+
+
+def fitted(points: list[tuple[dict[str, float], float]], prior: dict[str, float]) -> dict[str, float]:
+    """Prices by least squares of relative errors, none negative, held near the prior as it suits this machine."""
+    from scipy.optimize import nnls
+
+    kinds = list(UNITS)
+    scale = statistics.median(measured / _priced(counted, prior) for counted, measured in points)
+    prior = {kind: scale * prior[kind] for kind in kinds}
+    rows = np.array(
+        [[counted[kind] * prior[kind] / measured for kind in kinds] for counted, measured in points]
+    )
+    near = NEARNESS * np.eye(len(kinds))
+    wanted = np.concatenate([np.ones(len(points)), NEARNESS * np.ones(len(kinds))])
+    factors, _ = nnls(np.vstack([rows, near]), wanted)
+    return {kind: float(prior[kind] * factor) for kind, factor in zip(kinds, factors, strict=True)}
+
+
+def _priced(counted: dict[str, float], seconds: dict[str, float]) -> float:
+    return sum(counted[kind] * seconds[kind] for kind in UNITS)
+
+
+def _bandwidth(device: torch.device) -> float:
+    """Bytes a second of a copy: each number is read and written."""
+    source = torch.ones(COPIED_NUMBERS, device=device)
+    target = torch.empty_like(source)
+    return 2 * 4 * COPIED_NUMBERS / seconds_of(lambda: target.copy_(source), device)

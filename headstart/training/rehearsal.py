@@ -1,0 +1,111 @@
+"""A training on random tokens: what a step takes, in time and memory, without any data. For calibration."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from headstart.model.heads import IGNORED
+from headstart.model.model import Model, build
+from headstart.objectives.causal import Causal
+from headstart.objectives.classification import Classification
+from headstart.objectives.masked import Masked
+from headstart.objectives.next_sentence import MaskedNextSentence
+from headstart.objectives.objective import Batch, Loss, Objective, Tensors
+from headstart.objectives.translation import Translation
+from headstart.plan.operations import MASKED_SHARE
+from headstart.plan.workload import Workload
+from headstart.randomness import stream
+from headstart.training.loop import LoopConfig, Training
+from headstart.training.machine import Machine
+from headstart.training.optimizer import OptimizerConfig
+
+DOCUMENT = 100  # tokens of a made-up document in a packed block
+
+
+class _Random:
+    """Batches of random tokens in the form that an objective makes them; its own loss is what is computed."""
+
+    def __init__(self, work: Workload) -> None:
+        self.work, self.head, self.smoothing = work, work.head, 0.1
+
+    def batch_at(self, seed: int, step: int) -> Batch:
+        made, draws = self.work, stream(seed, "rehearsal", step)
+        shape = (made.batch, made.lengths.source)
+        tokens = draws.integers(0, made.config.vocab, shape)
+        batch: Batch = {"tokens": tokens}
+        if made.reading == "padded":  # one token of padding: without any, texts are read otherwise
+            batch["present"] = np.ones(shape, bool)
+            batch["present"][-1, 1:][-1:] = False
+        if made.reading == "packed":
+            batch["documents"] = np.tile(np.arange(shape[1]) // DOCUMENT, (shape[0], 1))
+        return {**batch, **self._targets(tokens, draws)}
+
+    def _targets(self, tokens: np.ndarray, draws: np.random.Generator) -> Batch:
+        kind, made, texts = self.head.kind, self.work, len(tokens)
+        if kind == "lm":
+            return {"targets": np.roll(tokens, -1, axis=1)}
+        if kind == "translation":
+            written = draws.integers(0, made.config.output_vocab, (texts, made.lengths.target))
+            return {"written": written, "targets": np.roll(written, -1, axis=1)}
+        segments: Batch = {"segments": np.zeros(tokens.shape, np.int64)}
+        if kind in ("masked", "masked-nsp"):
+            hidden = np.arange(tokens.shape[1]) < max(1, round(MASKED_SHARE * tokens.shape[1]))
+            pairs: Batch = {
+                "follows": np.zeros(texts, np.int64),
+                "pair_weight": np.ones(texts, np.float32),
+                **segments,
+            }
+            return {"targets": np.where(hidden, tokens, IGNORED), **(pairs if kind == "masked-nsp" else {})}
+        wanted: Batch = {
+            "classification": np.zeros(texts, np.int64),
+            "multilabel": np.zeros((texts, self.head.classes), np.int64),
+            "regression": np.zeros((texts, self.head.classes), np.float32),
+        }
+        return {"targets": wanted[kind], **segments}
+
+    def filled(self, batch: Batch) -> Batch:
+        """All batches are of one shape already."""
+        return batch
+
+    def loss(self, model: Model, batch: Tensors) -> Loss:
+        loss: Loss = _LOSSES[self.head.kind].loss(self, model, batch)  # type: ignore[attr-defined]
+        return loss
+
+    # The loss of a labelled objective notes how many were right.
+    _log = Classification._log
+
+
+_LOSSES: dict[str, type] = {
+    "lm": Causal,
+    "masked": Masked,
+    "masked-nsp": MaskedNextSentence,
+    "translation": Translation,
+    "classification": Classification,
+    "multilabel": Classification,
+    "regression": Classification,
+}
+REHEARSED = tuple(_LOSSES)
+
+
+def rehearsal(work: Workload, machine: Machine) -> Training:
+    """A training of this workload; nothing of it is kept."""
+    model = build(work.config, work.head)
+    if work.freeze == "base":
+        model.base.requires_grad_(False)
+    objective: Objective = _Random(work)  # type: ignore[assignment]
+    return Training(
+        directory=Path(),
+        model=model,
+        objective=objective,
+        valid=None,
+        optimizer=OptimizerConfig(optimizer=work.optimizer),
+        loop=LoopConfig(accumulate=work.accumulate),
+        machine=machine,
+        tell=lambda line: None,
+    )
+
+
+def machine_for(work: Workload, threads: int) -> Machine:
+    """Where it is rehearsed."""
+    return Machine(torch.device(work.device), work.precision, threads)

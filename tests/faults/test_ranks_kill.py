@@ -1,0 +1,118 @@
+"""Ranks that are killed or asked to stop: all end at one step, and the same command goes on to the same bytes."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+import several
+from commands import Place, end, steps_told, wait_until, written
+
+from headstart.training import checkpoint
+
+SHARDED = {"DDP": ("--shard", "never"), "FSDP2": ("--shard", "always")}
+CLIPPED = ("--clip", 0.5, "--accumulate", 2)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A place with runs of two ranks that nobody disturbed."""
+    place = Place(tmp_path_factory.mktemp("ranks")).fill()
+    for how, flags in SHARDED.items():
+        assert several.ended(place, *CLIPPED, *flags, "--out", place.path / how) == [0, 0], several.said(place)
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", SHARDED)
+def test_torchrun_starts_all_again_when_a_rank_is_killed_and_the_bytes_are_the_same(place, how):
+    run = place.path / f"killed-{how}"
+    job = several.torchrun(
+        place, ["--nproc-per-node", 2, "--max-restarts", 2, "--master-port", several.free_port()],
+        *CLIPPED, *SHARDED[how], "--out", run, log=f"torchrun-{how}", killed="1=step@4",
+    )  # fmt: skip
+    assert job.wait(120) == 0, (place.path / f"torchrun-{how}").read_text()
+    log = (place.path / f"torchrun-{how}").read_text()
+    assert "going on from step" in log
+    assert "locked" not in log
+    assert_same(place, run, how)
+
+
+def assert_same(place, run, how):
+    """Also metrics, result and settings, and nothing that a killed one left aside."""
+    assert written(run) == written(place.path / how)
+    assert list(run.rglob(".*")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", SHARDED)
+def test_a_signal_to_one_rank_stops_both_at_one_step_and_saves_it(place, how):
+    run = place.path / f"stopped-{how}"
+    flags = (*CLIPPED, *SHARDED[how], "--save-every", 0, "--out", run)
+    children = several.started(place, *flags)
+    wait_until(lambda: steps_told(run) >= 2, children[0])
+    os.kill(children[1].pid, signal.SIGTERM)
+    assert [end(child) for child in children] == [143, 143]
+    found, _ = checkpoint.latest(run / "checkpoints")
+    assert found.step == steps_told(run) >= 2
+    assert f"stopped at step {found.step} by SIGTERM; it is saved" in several.said(place)
+    assert several.said(place, 1) == ""
+    assert several.ended(place, *flags) == [0, 0]
+    for name, raw in written(place.path / how).items():
+        assert name == "config.toml" or (run / name).read_bytes() == raw, name
+
+
+@pytest.mark.slow
+def test_torchrun_passes_sigterm_on_and_both_ranks_have_saved_one_step(place):
+    run = place.path / "terminated"
+    flags = (*CLIPPED, "--save-every", 0, "--steps", 400, "--out", run)
+    job = several.torchrun(place, ["--nproc-per-node", 2, "--master-port", several.free_port()], *flags)
+    last = time.monotonic() + 60
+    while steps_told(run) < 7:
+        assert job.poll() is None, (place.path / "torchrun").read_text()
+        assert time.monotonic() < last, "it does not come"
+        time.sleep(0.01)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(60) != 0
+    found, passed_over = checkpoint.latest(run / "checkpoints")
+    assert (found.step, passed_over) == (steps_told(run), [])
+    assert 7 <= found.step < 400
+    assert (place.path / "torchrun").read_text().count(f"stopped at step {found.step} by SIGTERM") == 1
+
+
+@pytest.mark.slow
+def test_three_ranks_add_up_in_the_same_order_after_a_kill(place):
+    """Two numbers have one sum, three have several: the order is part of the bytes."""
+    peaceful, killed = place.path / "three", place.path / "three-killed"
+    assert several.ended(place, *CLIPPED, "--out", peaceful, world=3) == [0, 0, 0]
+    codes = several.ended(place, *CLIPPED, "--out", killed, world=3, faults={2: "step@3"})
+    assert codes == [75, 75, -9]
+    assert "the connection to the other ranks is lost" in several.said(place)
+    assert several.ended(place, *CLIPPED, "--out", killed, world=3) == [0, 0, 0]
+    assert written(killed) == written(peaceful)
+
+
+@pytest.mark.slow
+def test_two_nodes_find_each_other(place):
+    """Two agents of torchrun that know nothing but a port: as two nodes do."""
+    run, port = place.path / "nodes", several.free_port()
+    options = [
+        "--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-id", "nodes",
+        "--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", "127.0.0.1",
+    ]  # fmt: skip
+    nodes = [
+        several.torchrun(place, options, *CLIPPED, *SHARDED["DDP"], "--out", run, log=f"node-{number}")
+        for number in range(2)
+    ]
+    try:
+        codes = [node.wait(120) for node in nodes]
+    except subprocess.TimeoutExpired:
+        codes = []
+    finally:
+        for node in nodes:
+            node.kill()
+    logs = [(place.path / f"node-{number}").read_text() for number in range(2)]
+    assert codes == [0, 0], "\n".join(logs)
+    assert_same(place, run, "DDP")
+    assert sorted("2 ranks, 1 of them here" in log for log in logs) == [False, True]

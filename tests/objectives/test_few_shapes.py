@@ -1,0 +1,117 @@
+"""Batches filled up to few shapes: what counts is the same, and the loss with it."""
+
+import numpy as np
+import pytest
+import small
+import torch
+
+from headstart.model.heads import IGNORED
+from headstart.model.model import build
+from headstart.model.presets import HeadConfig, preset
+from headstart.objectives.causal import Causal
+from headstart.objectives.classification import Classification
+from headstart.objectives.few_shapes import FewShapes, prepared
+from headstart.objectives.masked import Corruption, Corruptor, Masked
+from headstart.objectives.next_sentence import MaskedNextSentence
+from headstart.objectives.translation import Translation, framed_side
+from headstart.text.frames import causal_frame, masked_frame
+from headstart.text.packing import PackedBlocks
+from headstart.text.sentence_pairs import SentencePairs
+from headstart.training.batches import to_device
+
+WORDS = small.tokenizer()
+PAD = WORDS.id_of("pad")
+
+
+def causal():
+    return Causal(PackedBlocks(small.store(), 16, causal_frame(WORDS)), 4)
+
+
+def masked():
+    return Masked(PackedBlocks(small.store(), 16, masked_frame(WORDS)), 4, Corruptor(WORDS, Corruption()))
+
+
+def sentence_pairs():
+    found = SentencePairs(small.store(), 40, masked_frame(WORDS))
+    return MaskedNextSentence(found, 6, Corruptor(WORDS, Corruption()), PAD)
+
+
+def classification():
+    examples = framed_side(small.sentences(20, seed=4), WORDS, causal_frame(WORDS), 12)
+    return Classification(examples, np.arange(20) % 3, HeadConfig(kind="classification", classes=3), 6, PAD)
+
+
+def translation():
+    sides = [framed_side(small.sentences(40, seed), WORDS, causal_frame(WORDS), 64) for seed in (1, 2)]
+    return Translation(*sides, 200, PAD, PAD, smoothing=0.1, multiple=4)
+
+
+OBJECTIVES = [causal, masked, sentence_pairs, classification, translation]
+
+
+def model_for(objective):
+    if objective.head.kind == "translation":
+        name, fields = "transformer-tiny", {"decoder_depth": 1}
+    else:
+        direction = "causal" if objective.head.kind in ("lm", "classification") else "bidirectional"
+        name, fields = "tiny", {"segments": 2, "direction": direction}
+    config = preset(name, vocab=WORDS.size, width=16, ffn=24, heads=2, depth=1, **fields)
+    return build(config, objective.head).eval()
+
+
+CPU = torch.device("cpu")
+
+
+def tensors(batch):
+    return {key: torch.from_numpy(np.ascontiguousarray(array)) for key, array in batch.items()}
+
+
+def assert_same_loss(objective, model, batch):
+    plain = objective.loss(model, to_device(batch, CPU))
+    filled = objective.loss(model, tensors(prepared(objective, batch)))
+    assert filled.count == plain.count
+    torch.testing.assert_close(filled.sum, plain.sum, rtol=1e-4, atol=1e-4)
+    for key, (total, count) in plain.log.items():
+        torch.testing.assert_close(filled.log[key][0], total, rtol=1e-4, atol=1e-4)
+        assert filled.log[key][1] == count
+
+
+@pytest.mark.parametrize("make", OBJECTIVES)
+def test_a_filled_batch_has_the_same_loss(make):
+    objective = make()
+    assert isinstance(objective, FewShapes)
+    for step in range(3):
+        assert_same_loss(objective, model_for(objective), objective.batch_at(3, step))
+
+
+def test_pairs_of_languages_are_filled_up_within_the_tokens_of_a_batch():
+    objective = translation()
+    for step in range(6):
+        filled = prepared(objective, objective.batch_at(0, step))
+        rows, source = filled["tokens"].shape
+        target = filled["written"].shape[1]
+        assert source % 4 == target % 4 == 0
+        assert rows == 200 // (source + target)
+
+
+def test_the_last_batch_of_labelled_texts_is_filled_up_with_labels_that_do_not_count():
+    objective = classification()
+    rows = np.arange(2)
+    filled = prepared(objective, objective.collated(rows))
+    assert len(filled["tokens"]) == objective.batch
+    assert set(filled["targets"][2:].tolist()) <= {IGNORED}
+    assert "rows" not in filled
+
+
+def test_offsets_are_where_documents_and_blocks_begin():
+    objective = causal()
+    batch = objective.batch_at(0, 0)
+    offsets = objective.filled(batch)["offsets"]
+    documents, length = batch["documents"].ravel(), batch["documents"].shape[1]
+    expected = [
+        place for place in range(len(documents))
+        if place % length == 0 or documents[place] != documents[place - 1]
+    ]  # fmt: skip
+    assert offsets[: len(expected)].tolist() == expected
+    assert set(offsets[len(expected) :].tolist()) == {len(documents)}
+    assert len(offsets) % 256 == 0

@@ -1,0 +1,131 @@
+"""What is planned to be kept for backward, against what autograd keeps: torch's own hooks count it."""
+
+import pytest
+import torch
+
+from headstart.model.dropped_attention import STRETCH
+from headstart.model.model import build
+from headstart.model.presets import PRESETS, HeadConfig, preset
+from headstart.plan import activations
+from headstart.plan.memory import saved_in_all
+from headstart.plan.operations import Lengths
+from headstart.plan.workload import Workload
+
+TEXTS, LENGTH, TARGET, DOCUMENT = 4, 64, 33, 8
+
+
+def kept_by(work):
+    """Bytes of all storages that forward keeps, without the parameters' own; head and loss left out."""
+    config = work.config
+    model = build(config, work.head).train()
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = (storage.nbytes(), tensor)  # held, so that no other takes its place
+        return tensor
+
+    tokens = torch.zeros(TEXTS, LENGTH, dtype=torch.long)
+    reading = {}
+    if work.reading == "packed":
+        reading["documents"] = (torch.arange(LENGTH) // DOCUMENT).expand(TEXTS, -1)
+    is_half = work.precision == "bf16"
+    with (
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=is_half),
+    ):
+        if config.decoder_depth:
+            present = torch.ones(TEXTS, LENGTH, dtype=torch.bool)
+            model.base(tokens, torch.zeros(TEXTS, TARGET, dtype=torch.long), source_present=present)
+        else:
+            model.base(tokens, **reading)
+    return sum(count for count, _ in kept.values())
+
+
+def workload(name, precision="fp32", reading="packed", **fields):
+    heads = fields.pop("heads", PRESETS[name]["heads"])
+    shape = {"vocab": 50, "context": 64, "width": 8 * heads, "heads": heads, "ffn": 90, "depth": 2, **fields}
+    if "decoder_depth" in PRESETS[name]:
+        shape["decoder_depth"], reading = 3, "padded"
+    config = preset(name, **shape)
+    kind = "translation" if config.decoder_depth else "lm"
+    return Workload(
+        config=config, head=HeadConfig(kind=kind), batch=TEXTS, precision=precision, reading=reading,
+        document=DOCUMENT, lengths=Lengths(LENGTH, TARGET if config.decoder_depth else 0),
+    )  # fmt: skip
+
+
+def planned(work):
+    of_head = sum(row.bytes for row in activations.head(work))
+    return sum(row.bytes for row in saved_in_all(work)) - of_head
+
+
+@pytest.mark.parametrize("reading", ["packed", "whole"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_keeps_what_is_planned(name, precision, reading):
+    work = workload(name, precision, reading)
+    assert planned(work) == pytest.approx(kept_by(work), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kv_heads": 2, "positions": "rotary"},
+        {"kv_heads": 2},
+        {"kv_heads": 2, "attention_dropout": 0.1},
+        {"norm": "rms", "norm_place": "post"},
+        {"activation": "relu", "ffn_dropout": 0.1},
+        {"activation": "swiglu", "ffn_dropout": 0.1, "dropout": 0.1},
+        {"activation": "silu", "direction": "bidirectional"},
+        {"embedding_norm": True, "dropout": 0.2, "attention_dropout": 0.2, "context": 512},
+    ],
+    ids=str,
+)
+def test_other_shapes_keep_what_is_planned(fields):
+    defaults = {"attention_dropout": 0.0, "dropout": 0.0, "heads": 4}
+    work = workload("gpt2", **{**defaults, **fields})
+    assert planned(work) == pytest.approx(kept_by(work), rel=1e-3)
+
+
+def test_a_stretch_of_queries_is_as_long_as_the_models():
+    assert activations.STRETCH == STRETCH
+
+
+def test_a_gpu_keeps_no_attention_weights():
+    on_cpu = workload("gpt2")
+    on_gpu = Workload(**{**vars(on_cpu), "device": "cuda"})
+    names = [row.name for row in saved_in_all(on_gpu)]
+    assert any("which were dropped" in row.name for row in saved_in_all(on_cpu))
+    assert not any("which were dropped" in name for name in names)
+    assert any("attention.mask" in name for name in names)  # documents side by side are a mask there
+
+
+def test_a_frozen_base_keeps_nothing_of_itself():
+    work = workload("tiny")
+    head = HeadConfig(kind="classification")
+    frozen = Workload(**{**vars(work), "head": head, "freeze": "base", "reading": "padded"})
+    assert all(row.name.startswith("head.") for row in saved_in_all(frozen))
+
+
+def test_what_is_kept_grows_with_the_batch_and_not_beyond_it():
+    one, two = workload("tiny"), Workload(**{**vars(workload("tiny")), "batch": 2 * TEXTS})
+    assert planned(two) == pytest.approx(2 * planned(one), rel=0.01)
+    cut = Workload(**{**vars(two), "accumulate": 2})
+    assert planned(cut) == planned(one)
+
+
+def test_heads_that_a_gpus_kernels_do_not_take_go_by_the_book_where_there_is_a_mask():
+    lab = preset("lab", vocab=100)  # heads of 100
+    work = Workload(
+        config=lab, head=HeadConfig(kind="lm"), batch=2, lengths=Lengths(32), device="cuda", precision="bf16"
+    )
+    whole = Workload(**{**vars(work), "reading": "whole"})
+    assert (work.goes_by_the_book, whole.goes_by_the_book) == (True, False)
+    rows = {row.name: row.bytes for row in saved_in_all(work)}
+    assert rows["base.stack.blocks.*.attention.weights, by the book"] == 4 * 2 * 32 * 32 * 2 * 9
+    rows = {row.name: row.bytes for row in saved_in_all(whole)}
+    filled = "base.stack.blocks.*.attention.query, .key, .value, .mixed, filled up"
+    assert rows[filled] == 4 * 4 * 2 * 32 * 2 * 104 * 2

@@ -1,0 +1,109 @@
+"""Seconds from counts: what is counted, by hand, and prices in, seconds out."""
+
+import dataclasses
+
+import pytest
+
+from headstart.model.presets import HeadConfig, preset
+from headstart.plan import operations, time
+from headstart.plan.machines import CARDS, cpu
+from headstart.plan.operations import Lengths
+from headstart.plan.workload import Workload
+
+
+def workload(**rest):
+    fields = {"vocab": 100, "dropout": 0.0, "attention_dropout": 0.0, "ffn_dropout": 0.0}
+    config = preset("lab", **{**fields, **rest.pop("fields", {})})
+    defaults = {"head": HeadConfig(kind="lm"), "batch": 4, "lengths": Lengths(16), "reading": "whole"}
+    return Workload(**{"config": config, **defaults, **rest})
+
+
+def test_operations_are_those_of_the_plan():
+    work = workload()
+    text = operations.per_text(work.config, work.head, work.lengths)
+    found = time.counts(work)
+    assert found["products"] + found["attention"] == 4 * (text.forward + text.backward)
+    assert (
+        found["attention"] == 4 * 3 * 16 * 4 * 4 * 16 * 200
+    )  # 4·n·d in each of 4 layers, back twice as much
+    assert found["logits"] == 4 * 16 * 100
+    assert found["update"] == 1_008_100
+    assert found["dropout"] == found["kept weights"] == found["orthogonal"] == 0
+
+
+def test_a_head_that_reads_one_token_spares_the_last_block_the_others_on_a_cpu():
+    work = workload(head=HeadConfig(kind="classification"), reading="padded")
+    whole = time.counts(dataclasses.replace(work, device="cuda"))
+    spared = time.counts(work)
+    assert whole["products"] - spared["products"] == 4 * 3 * 15 * (4 * 200 * 200 + 4 * 200 * 200)
+    assert whole["attention"] - spared["attention"] == 4 * 3 * 15 * 4 * 16 * 200
+
+
+def test_micro_batches_change_kernels_alone():
+    whole, cut = (time.counts(workload(accumulate=parts)) for parts in (1, 4))
+    assert cut["kernels"] == 4 * whole["kernels"]
+    for kind in ("products", "attention", "logits", "update"):
+        assert cut[kind] == whole[kind]
+    assert cut["activations"] == pytest.approx(whole["activations"], rel=0.01)
+
+
+def test_dropout_and_kept_weights_are_counted_where_they_are():
+    work = workload(fields={"dropout": 0.1, "ffn_dropout": 0.1, "attention_dropout": 0.1})
+    found = time.counts(work)
+    assert found["dropout"] == 4 * 16 * 4 * (
+        2 * 200 + 200
+    )  # two residual branches and the inner layer, in 4 layers
+    assert found["kept weights"] == 4 * 4 * 2 * 16 * 16  # texts, layers, heads, pairs
+    assert time.counts(dataclasses.replace(work, device="cuda"))["kept weights"] == 0
+
+
+def test_muons_operations_by_hand():
+    found = time.counts(workload(optimizer="muon"))
+    d = 200
+    square, wide = 4 * d * d * d + 2 * d**3, 4 * d * d * 3 * d + 2 * d**3
+    assert found["orthogonal"] == 5 * 4 * (3 * square + wide)
+
+
+def test_each_kind_of_work_has_its_price():
+    work = workload()
+    prices = time.Prices(dict.fromkeys(time.UNITS, 0.0) | {"logits": 2.0, "steps": 5.0}, 1.0, "made up", True)
+    planned = time.step_seconds(work, prices)
+    assert planned.total == 2.0 * 4 * 16 * 100 + 5.0
+    assert planned.kinds["logits"] == 2.0 * 4 * 16 * 100
+
+
+def test_a_card_of_twice_the_rate_halves_what_is_computed():
+    slow = CARDS["1050ti"]
+    fast = dataclasses.replace(slow, peak={"fp32": 2 * slow.peak["fp32"]}, bandwidth=2 * slow.bandwidth)
+    work = workload(device="cuda", batch=1024)
+    once, twice = (time.step_seconds(work, time.paper_prices(card, "fp32")) for card in (slow, fast))
+    for kind in ("products", "attention", "activations", "update"):
+        assert twice.kinds[kind] == pytest.approx(once.kinds[kind] / 2)
+
+
+def test_products_on_paper_are_operations_over_peak_and_utilisation():
+    work = workload(device="cuda")
+    planned = time.step_seconds(work, time.paper_prices(CARDS["1050ti"], "fp32"))
+    assert planned.kinds["products"] == pytest.approx(time.counts(work)["products"] / (2.1e12 * 0.6))
+
+
+def test_evaluation_is_a_part_of_a_step_and_decoding_grows_with_tokens():
+    work, prices = workload(), time.paper_prices(cpu(2), "fp32")
+    assert 0 < time.evaluation_seconds(work, prices, 4) < time.step_seconds(work, prices).total
+    one, ten = (time.decoding_seconds(work, prices, tokens) for tokens in (1, 10))
+    assert ten == pytest.approx(10 * one)
+
+
+def test_padding_is_computed_on_a_gpu_and_not_on_a_cpu():
+    work = workload(reading="padded", device="cuda", lengths=Lengths(100))
+    assert time.with_padding(work).lengths == Lengths(110)
+    assert time.with_padding(dataclasses.replace(work, device="cpu")).lengths == Lengths(100)
+
+
+def test_a_frozen_base_costs_no_backward():
+    head = HeadConfig(kind="classification")
+    whole, frozen = (
+        time.counts(workload(head=head, freeze=freeze, reading="padded")) for freeze in (None, "base")
+    )
+    assert frozen["products"] == pytest.approx(whole["products"] / 3, rel=0.01)
+    assert frozen["update"] == 402
