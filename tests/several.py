@@ -71,7 +71,14 @@ def torchrun(place, options, *more, log="torchrun", killed=""):
     """Torchrun with one worker after the other as children of its own."""
     worker = place.path / "worker.py"
     worker.write_text(WORKER)
-    words = [sys.executable, "-m", "torch.distributed.run", *map(str, options), str(worker), *place.command(*more)]
+    words = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *map(str, options),
+        str(worker),
+        *place.command(*more),
+    ]
     environment = {
         **os.environ, "HEADSTART_CACHE": str(place.cache), "OMP_NUM_THREADS": "1", "KILLED_RANK": killed,
     }  # fmt: skip

@@ -94,6 +94,7 @@ def run(arguments: list[str] | None = None) -> int:
     arguments = ["/dev/stdin" if argument == "-" else argument for argument in arguments]
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
+        _refuse_ranks(arguments)
         result: Any = application(arguments)(
             arguments, exit_on_error=False, print_error=False, result_action="return_value"
         )
@@ -121,6 +122,16 @@ def run(arguments: list[str] | None = None) -> int:
 def _speaks() -> bool:
     """Whether what goes wrong is told here: with several ranks under torchrun, the first one speaks for all."""
     return os.environ.get("RANK", "0") == "0" or os.environ.get("WORLD_SIZE", "1") == "1"
+
+
+def _refuse_ranks(arguments: list[str]) -> None:
+    """Only a training is shared by ranks; whatever else torchrun starts, every rank would do whole."""
+    has_others = "MASTER_ADDR" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+    if has_others and arguments[:1] not in (["pretrain"], ["finetune"]):
+        raise UserError(
+            f"torchrun with headstart {' '.join(arguments[:1])}",
+            fix="torchrun is for pretrain and finetune; give other verbs without it",
+        )
 
 
 def _rank(error: HeadstartError) -> str:

@@ -28,7 +28,7 @@ from headstart.study.design import (
     rates_of,
     with_budgets,
 )
-from headstart.text.documents import pieces
+from headstart.text.documents import Documents, pieces
 from headstart.text.files import Reading, form_of
 from headstart.text.fingerprints import fingerprint
 from headstart.text.labelled import LabelledSet, read_labelled
@@ -222,9 +222,9 @@ def _tokenizer(config: StudyConfig, directory: Path, train: LabelledSet, tell: T
         trained = train_tokenizer(
             lambda: (
                 piece.text
-                for phase in config.pretrain
+                for files, documents in _texts_once(config.pretrain)
                 for piece in pieces(
-                    [weighted_path(path)[0] for path in phase.corpus], documents=phase.documents,
+                    files, documents=documents,
                     text_column=how.text_column, encoding=how.encoding, errors=how.errors,
                     skip_bad_rows=how.skip_bad_rows,
                 )
@@ -246,6 +246,17 @@ def _tokenizer(config: StudyConfig, directory: Path, train: LabelledSet, tell: T
     folder.mkdir(parents=True, exist_ok=True)
     words.save(folder)
     return words
+
+
+def _texts_once(phases: list[PretrainPart]) -> list[tuple[list[str], Documents]]:
+    """The files of each phase that no phase before it has, and what a document is in them."""
+    seen: set[str] = set()
+    found: list[tuple[list[str], Documents]] = []
+    for phase in phases:
+        paths = [weighted_path(path)[0] for path in phase.corpus]
+        found.append(([path for path in paths if path not in seen], phase.documents))
+        seen.update(paths)
+    return [(files, documents) for files, documents in found if files]
 
 
 def _model(config: StudyConfig, overrides: dict[str, Any], words: Tokenizer) -> ModelConfig:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from headstart.errors import UserError
+from headstart.objectives.classification import Classification
 from headstart.objectives.objective import Objective
 from headstart.plan.calibration import cpu_here, cpu_name, facts_of, found
 from headstart.plan.machines import card_like
@@ -40,15 +41,17 @@ def workloads_of(config: RunConfig, objective: Objective, machine: Machine) -> l
     for step in range(min(SAMPLED_BATCHES, max(1, config.loop.steps))):
         batch = objective.batch_at(config.loop.seed, step)
         texts, source = batch["tokens"].shape
+        if isinstance(objective, Classification) and objective.r_drop:  # each text is read twice
+            texts *= 2
         reading: Reading = reading_of(config.head.kind)
         if reading == "packed" and "documents" not in batch:
             reading = "whole"
         document = 0
         if "documents" in batch:  # the changes of document, and each row begins one
             numbers = batch["documents"]
-            document = numbers.size // (texts + int((numbers[:, 1:] != numbers[:, :-1]).sum()))
+            document = numbers.size // (len(numbers) + int((numbers[:, 1:] != numbers[:, :-1]).sum()))
         if "present" in batch and kind == "cpu":  # padding is left out there
-            source = max(1, round(float(batch["present"].sum()) / texts))
+            source = max(1, round(float(batch["present"].mean()) * source))
         works.append(
             Workload(
                 config=config.model, head=config.head, batch=texts, device=kind, precision=machine.precision,

@@ -58,7 +58,7 @@ def evaluate(
                 for place, number in enumerate(pair):
                     both[place] += float(number) if is_counted else 0.0
             on_examples(len(batch["tokens"]))
-    if ranks.world > 1:
+    if ranks.is_joined:
         flat = ranks.sum(torch.tensor(list(sums.values()), dtype=torch.float64))
         sums = dict(zip(sums, flat.tolist(), strict=True))
     values = {key: total / max(count, 1.0) for key, (total, count) in sums.items()}

@@ -34,7 +34,6 @@ class Ranks:
         """`local_rank` is the number among the `local_world` processes of this machine."""
         self.rank, self.world, self.local_rank, self.local_world = rank, world, local_rank, local_world
         self._store: Any = None
-        self._points = itertools.count()
         self._steps_between = 1
 
     @classmethod
@@ -45,6 +44,11 @@ class Ranks:
             return ALONE
         numbers = [int(os.environ[name]) for name in wanted]
         return cls(*numbers) if numbers[1] > 1 else ALONE
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether there are others, and they are connected."""
+        return self._store is not None
 
     @property
     def is_first(self) -> bool:
@@ -70,8 +74,12 @@ class Ranks:
             self._steps_between = GPU_STEPS_BETWEEN
         try:
             store, _, _ = next(dist.rendezvous("env://"))
-            # Of its own: a script may train one run after another.
-            self._store = dist.PrefixStore(f"headstart-{next(_joins)}", store)
+            # Of its own: a script may train one run after another, and torchrun may keep the store when it starts the
+            # ranks of a machine again (those of several machines get a new one).
+            attempt = (
+                os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if self.local_world == self.world else "0"
+            )
+            self._store = dist.PrefixStore(f"headstart-{attempt}-{next(_joins)}", store)
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
                 store=self._store, rank=self.rank, world_size=self.world, timeout=PATIENCE,
@@ -90,6 +98,8 @@ class Ranks:
             )
             self._tell_once(lost)
             raise lost from error
+        finally:
+            self._store = None
 
     def _tell_once(self, error: HeadstartError) -> None:
         """Where all fail alike the first one speaks for all; another that fails alone speaks for itself."""
@@ -104,13 +114,13 @@ class Ranks:
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, in place."""
-        if self.world > 1:
+        if self.is_joined:
             dist.all_reduce(tensor)
         return tensor
 
     def agree(self, *numbers: int) -> tuple[int, ...]:
         """Of each number the largest that a rank has."""
-        if self.world == 1:
+        if not self.is_joined:
             return numbers
         both = torch.tensor(numbers, dtype=torch.int64)
         dist.all_reduce(both, dist.ReduceOp.MAX)
@@ -123,34 +133,32 @@ class Ranks:
     def shared(self, items: Iterable[T]) -> Iterator[tuple[T, bool]]:
         """Each rank gets every so-manyth, all as many; where items run out, one again that does not count (False)."""
         remaining = iter(items)
-        while group := list(itertools.islice(remaining, self.world)):
-            yield (group[self.rank], True) if self.rank < len(group) else (group[0], False)
+        rank, world = (self.rank, self.world) if self.is_joined else (0, 1)
+        while group := list(itertools.islice(remaining, world)):
+            yield (group[rank], True) if rank < len(group) else (group[0], False)
 
     # ---- the first, and then the others -----------------------------------------------------------------------
 
     def first(self, work: Callable[[], T]) -> T:
         """What the first rank finds, on all of them: plain data, or nothing. Its error ends all of them."""
-        if self.world == 1:
+        if not self.is_joined:
             return work()
-        name, text = f"point-{next(self._points)}", ""
+        failed, text = None, b""
         if self.is_first:
             try:
-                text = json.dumps(work())
+                text = json.dumps({"found": work()}).encode()
             except BaseException as error:
-                failed = error if isinstance(error, HeadstartError) else None
-                said = [str(error), failed.exit_code if failed else 1]
-                self._store.set(name, json.dumps({"error": said}))
-                raise
-            self._store.set(name, json.dumps({"bytes": len(text.encode())}))
-        else:
-            self._store.wait([name], PATIENCE)  # not in a collective: those have less patience
-        known = json.loads(self._store.get(name))
+                failed, code = error, getattr(error, "exit_code", 1)
+                text = json.dumps({"error": str(error), "code": code}).encode()
+        with contextlib.suppress(RuntimeError) if failed else contextlib.nullcontext():
+            text = _sent(text)
+            self.agree(0)  # all have come so far: what the first one does next, none has missed
+        if failed is not None:
+            raise failed
+        known = json.loads(text)
         if "error" in known:
-            raise ended_elsewhere(*known["error"])
-        data = torch.from_numpy(np.frombuffer(text.encode().ljust(known["bytes"]), np.uint8).copy())
-        dist.broadcast(data, 0)
-        self.agree(0)  # all have come so far: what the first one does next, none has missed
-        found: T = json.loads(data.numpy().tobytes())
+            raise ended_elsewhere(known["error"], known["code"])
+        found: T = known["found"]
         return found
 
     def first_then_others(self, work: Callable[[], T]) -> T:
@@ -161,6 +169,15 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+def _sent(text: bytes) -> bytes:
+    """What the first rank has to say, on all of them."""
+    size = torch.tensor(len(text))
+    dist.broadcast(size, 0)
+    data = torch.from_numpy(np.frombuffer(text.ljust(int(size)), np.uint8).copy())
+    dist.broadcast(data, 0)
+    return data.numpy().tobytes()
 
 
 def ended_elsewhere(what: str, exit_code: int) -> HeadstartError:

@@ -1,6 +1,8 @@
 """A training on random tokens: what a step takes, in time and memory, without any data. For calibration."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from headstart.objectives.translation import Translation
 from headstart.plan.operations import MASKED_SHARE
 from headstart.plan.workload import Workload
 from headstart.randomness import stream
+from headstart.text.frames import Framed
 from headstart.training.loop import LoopConfig, Training
 from headstart.training.machine import Machine
 from headstart.training.optimizer import OptimizerConfig
@@ -27,7 +30,8 @@ class _Random:
     """Batches of random tokens in the form that an objective makes them; its own loss is what is computed."""
 
     def __init__(self, work: Workload) -> None:
-        self.work, self.head, self.smoothing = work, work.head, 0.1
+        self.work, self.head = work, work.head
+        self._objective: Any = _GOALS[work.head.kind](work)
 
     def batch_at(self, seed: int, step: int) -> Batch:
         made, draws = self.work, stream(seed, "rehearsal", step)
@@ -69,23 +73,27 @@ class _Random:
         return batch
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
-        loss: Loss = _LOSSES[self.head.kind].loss(self, model, batch)  # type: ignore[attr-defined]
+        loss: Loss = self._objective.loss(model, batch)
         return loss
 
-    # The loss of a labelled objective notes how many were right.
-    _log = Classification._log
+
+def _labelled(work: Workload) -> Classification:
+    return Classification([_TEXT], np.zeros(1, np.int64), work.head, work.batch, 0)
 
 
-_LOSSES: dict[str, type] = {
-    "lm": Causal,
-    "masked": Masked,
-    "masked-nsp": MaskedNextSentence,
-    "translation": Translation,
-    "classification": Classification,
-    "multilabel": Classification,
-    "regression": Classification,
+# The objectives themselves, over nothing: their batches are made up, their losses are their own.
+_NOTHING: Any = None
+_TEXT = Framed(np.zeros(2, np.int64), np.zeros(2, np.int64), False)
+_GOALS: dict[str, Callable[[Workload], Any]] = {
+    "lm": lambda work: Causal(_NOTHING, work.batch),
+    "masked": lambda work: Masked(_NOTHING, work.batch, _NOTHING),
+    "masked-nsp": lambda work: MaskedNextSentence(_NOTHING, work.batch, _NOTHING, 0),
+    "translation": lambda work: Translation([_TEXT], [_TEXT], 64, 0, 0, smoothing=0.1),
+    "classification": _labelled,
+    "multilabel": _labelled,
+    "regression": _labelled,
 }
-REHEARSED = tuple(_LOSSES)
+REHEARSED = tuple(_GOALS)
 
 
 def rehearsal(work: Workload, machine: Machine) -> Training:

@@ -45,6 +45,8 @@ def spread(model: Model, machine: Machine, is_sharded: bool, all_learn: bool = T
     losses = Losses(model.to(machine.device))
     if machine.ranks.world == 1:
         return losses
+    tables = [name for name, _ in losses.named_buffers()]  # never change, and need not be sent at every step
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(losses, tables)
     replicated = DistributedDataParallel(losses, find_unused_parameters=not all_learn)
     replicated.register_comm_hook(None, _summed)
     return replicated

@@ -126,3 +126,20 @@ def test_text_cannot_drive_the_terminal(tmp_path, capsys):
     assert code == 0
     assert "\x1b" not in out
     assert "\u202e" not in out
+
+
+def test_what_is_made_alike_on_request_is_no_loss(corpus, tmp_path, capsys):
+    ways = ("--normalise", "lower-case,apostrophes")
+    code, out, _ = run(capsys, corpus, "--vocab", 400, *ways, "--out", tmp_path / "kept")
+    assert code == 0
+    assert "Round trip, but for apostrophes and lower-case" in out
+    assert "lost" not in out
+    kept = Tokenizer.load(tmp_path / "kept")
+    assert kept.decode(kept.encode("L’ÉTÉ")) == "l'été"
+    _, out, _ = run(capsys, corpus, "--tokenizer", tmp_path / "kept", "--json")
+    found = json.loads(out)
+    assert (found["normalise"], found["texts_changed"]) == (["apostrophes", "lower-case"], 0)
+    for arguments in (("--normalise", "upper-case"), (*ways, "--tokenizer", tmp_path / "kept")):
+        code, _, err = run(capsys, corpus, *arguments)
+        assert code == 2
+        assert "normalis" in err

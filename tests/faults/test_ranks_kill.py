@@ -20,7 +20,9 @@ def place(tmp_path_factory):
     """A place with runs of two ranks that nobody disturbed."""
     place = Place(tmp_path_factory.mktemp("ranks")).fill()
     for how, flags in SHARDED.items():
-        assert several.ended(place, *CLIPPED, *flags, "--out", place.path / how) == [0, 0], several.said(place)
+        assert several.ended(place, *CLIPPED, *flags, "--out", place.path / how) == [0, 0], several.said(
+            place
+        )
     return place
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from headstart.cli.main import run as headstart
 from headstart.errors import TryAgain, UserError
 from headstart.model.presets import HeadConfig, preset
 from headstart.objectives.masked import Corruption
@@ -39,6 +40,8 @@ def test_torchrun_says_which_one_this_is(monkeypatch):
     found = choose("cpu")
     assert (found.ranks.rank, found.ranks.world, found.ranks.is_first) == (1, 3, False)
     assert found.facts()["world"] == "3"
+    assert found.ranks.key == (1,)
+    assert found.alone.ranks is ALONE
     assert "3 ranks, 3 of them here, share every batch" in found.reasons
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert Ranks.of_environment() is ALONE
@@ -72,7 +75,13 @@ def test_all_ranks_have_as_many_micro_batches_and_together_the_batch_once(size, 
 
 @given(st.integers(0, 9), st.integers(1, 4))
 def test_what_is_evaluated_is_counted_once(items, world):
-    each = [list(Ranks(rank, world).shared(range(items))) for rank in range(world)]
+    ranks = [Ranks(rank, world) for rank in range(world)]
+    assert list(ranks[0].shared(range(items))) == [
+        (item, True) for item in range(items)
+    ]  # not joined: all of them
+    for one in ranks:
+        one._store = "joined"
+    each = [list(one.shared(range(items))) for one in ranks]
     assert len({len(found) for found in each}) == 1
     assert sorted(item for found in each for item, is_counted in found if is_counted) == list(range(items))
 
@@ -124,7 +133,9 @@ def every_case(directory):
                 out.with_suffix(".json").write_text(json.dumps(scores.values))
 
 
-EVERY_CASE = "import sys, pathlib; from training import test_ranks; test_ranks.every_case(pathlib.Path(sys.argv[1]))"
+EVERY_CASE = (
+    "import sys, pathlib; from training import test_ranks; test_ranks.every_case(pathlib.Path(sys.argv[1]))"
+)
 
 
 @pytest.fixture(scope="module")
@@ -197,13 +208,14 @@ def test_a_checkpoint_goes_on_at_another_world_size_and_says_so(place, before, a
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["never", "always"])
 def test_translators_are_trained_too(place, how):
-    """Without a tokenizer: the first rank trains one for all. And BLEU, which no rank can measure a part of, chooses."""
+    """The first rank trains a tokenizer for all; and BLEU chooses, which no rank can measure a part of."""
     more = (
         "--dropout", 0, "--steps", 4, "--vocab", 300, "--evaluate-every", 2, "--patience", 1, "--choose-by", "bleu",
-        "--preset", "transformer-tiny", "--decoder-depth", 1, "--beam", 2,
+        "--preset", "transformer-tiny", "--decoder-depth", 1, "--beam", 2, "--attention-dropout", 0,
+        "--ffn-dropout", 0,
     )  # fmt: skip
     one, two = place.path / f"translator-{how}-1", place.path / f"translator-{how}-2"
-    flags = [word for word in place.command(*more, "--out", one, verb="translation")]
+    flags = place.command(*more, "--out", one, verb="translation")
     at = flags.index("--tokenizer")
     del flags[at : at + 2]
     settings = {"HEADSTART_CACHE": str(place.cache)}
@@ -240,7 +252,10 @@ def test_what_goes_wrong_is_told_once_and_ends_all(place):
     assert several.ended(place, "--out", place.path / "file" / "run") == [2, 2]
     assert "cannot be written" in several.said(place)
     assert several.said(place, 1) == ""
-    assert several.ended(place, "--shard", "always", "--optimizer", "muon", "--out", place.path / "m") == [2, 2]
+    assert several.ended(place, "--shard", "always", "--optimizer", "muon", "--out", place.path / "m") == [
+        2,
+        2,
+    ]
     assert "Muon, which needs whole matrices" in several.said(place)
     assert several.said(place, 1) == ""
     children = several.start(
@@ -264,6 +279,27 @@ if os.environ["RANK"] == "1":
     loop._rate = fail
 sys.exit(run(sys.argv[1:]))
 """
+
+
+def test_a_verb_that_ranks_cannot_share_is_refused(monkeypatch, capsys):
+    for name, value in several.environment_of(0, 2, 999).items():
+        monkeypatch.setenv(name, value)
+    assert headstart(["runs"]) == 2
+    assert "torchrun is for pretrain and finetune" in capsys.readouterr().err
+
+
+class Behind(Ranks):
+    """A rank that sees older files than another one."""
+
+    def agree(self, *numbers):
+        return tuple(number + 3 for number in numbers)
+
+
+def test_a_rank_that_sees_older_checkpoints_is_refused(tmp_path):
+    found = small.training(tmp_path)
+    found.machine = dataclasses.replace(found.machine, ranks=Behind())
+    with pytest.raises(UserError, match="the first rank has newer checkpoints than this one sees"):
+        loop.train(found)
 
 
 # ---- in parts, or whole ---------------------------------------------------------------------------------------

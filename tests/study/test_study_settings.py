@@ -1,0 +1,173 @@
+"""The finer settings of pretraining and fine-tuning in a study: each reaches its runs, and costs are counted by it."""
+
+import dataclasses
+import json
+import re
+import tomllib
+
+import pytest
+from small_study import MODEL, small_config, write_files
+
+import headstart
+from headstart.errors import UserError
+from headstart.study.cost import pretraining_operations, step_operations, trial_operations
+from headstart.study.design import FinetunePart, PretrainPart, StudyConfig, arms_of, trials_of
+from headstart.study.material import prepare
+from headstart.text.tokenizer import Tokenizer
+
+ARMS = ["scratch", "finetuned"]
+FIRST = {"schedule": "constant", "warmup": 0.2, "cooldown": 0.0, "mask_share": 0.3, "whole_words": True}
+SECOND = {"schedule": "linear", "warmup": 0.0, "steps": 4, "mask_share": 0.2}
+MUON = {"optimizer": "muon", "matrix_rate": 0.01, "learning_rate": 2e-3}
+TUNING = {"average": "tail", "layer_decay": 0.5, "dropout": 0.25, "r_drop": 0.5}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_files(tmp_path_factory.mktemp("files"))
+
+
+def finer_config(files):
+    """Two phases over files of different weight, the second on from the first's rate; every finer setting."""
+    config = small_config(files, arms=ARMS, objectives=["masked"], budgets=[10], seeds=1)
+    (phase,) = config.pretrain
+    mixed = [f"{files['corpus']}=2", f"{files['train']}=3", f"{files['valid']}=3"]
+    return dataclasses.replace(
+        config,
+        tokenizer=dataclasses.replace(config.tokenizer, normalise=["lower-case", "apostrophes"]),
+        pretrain=[
+            dataclasses.replace(phase, **FIRST, **MUON),
+            dataclasses.replace(phase, corpus=mixed, valid=files["corpus"], **SECOND, **MUON),
+        ],
+        finetune=dataclasses.replace(config.finetune, rates=[1e-3], **TUNING),
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(files, tmp_path_factory):
+    place = tmp_path_factory.mktemp("studies") / "finer"
+    return place, headstart.study(finer_config(files), out=place, model=MODEL, jobs=2)
+
+
+def settings(place, run):
+    return tomllib.loads((place / run / "config.toml").read_text())
+
+
+def test_every_setting_reaches_the_runs(finished, files):
+    place, _ = finished
+    first, second = (settings(place, f"pretrain/masked-s0{end}") for end in ("-phase-1", ""))
+    assert (first["corruption"]["share"], first["corruption"]["whole_words"]) == (0.3, True)
+    assert (second["corruption"]["share"], second["corruption"]["whole_words"]) == (0.2, False)
+    assert second["data"]["weights"] == [2.0, 3.0, 3.0]
+    for run in (first, second):
+        assert (run["optimizer"]["matrix_rate"], run["model"]["dropout"]) == (0.01, 0.0)
+    tuned, scratch = (settings(place, f"trials/{arm}-b10-s0/rate-0.001") for arm in ("finetuned", "scratch"))
+    for run in (tuned, scratch):
+        assert (run["model"]["dropout"], run["loop"]["average"], run["r_drop"]) == (0.25, "tail", 0.5)
+    # Lower layers that know nothing yet are not held back.
+    assert (tuned["optimizer"]["layer_decay"], scratch["optimizer"]["layer_decay"]) == (0.5, 1.0)
+    assert Tokenizer.load(place / "tokenizer").normalise == ("apostrophes", "lower-case")
+
+
+def test_the_rate_of_the_second_phase_goes_on_from_the_first(finished):
+    place, _ = finished
+    rates = []
+    for run in ("masked-s0-phase-1", "masked-s0"):
+        lines = (place / "pretrain" / run / "metrics.jsonl").read_text().splitlines()
+        rates.append([r["learning_rate"] for r in map(json.loads, lines) if "learning_rate" in r])
+    assert rates[0][-1] == rates[1][0] == 2e-3
+    assert rates[1] == pytest.approx([2e-3, 1.5e-3, 1e-3, 0.5e-3])
+
+
+def test_a_study_from_before_these_settings_goes_on(finished, files, monkeypatch):
+    place, _ = finished
+    small = small_config(files, arms=["majority"], budgets=[10], seeds=1)
+    older = place.with_name("older")
+    headstart.study(small, out=older, model=MODEL, jobs=1)
+    file, new = older / "study.toml", ("mask_share", "whole_words", "cooldown", "matrix_rate", "average")
+    new += ("layer_decay", "r_drop", "normalise")
+    before = file.read_text()
+    kept, count = re.subn(rf"(?m)^({'|'.join(new)}) = .*\n", "", before)
+    assert count == len(new)
+    file.write_text(kept)
+    monkeypatch.setattr("headstart.study.workers._Worker", None)  # nobody may be put to work
+    headstart.study(small, out=older, model=MODEL, jobs=1)
+    assert file.read_text() == before
+    file.write_text(kept)
+    phase = dataclasses.replace(small.pretrain[0], mask_share=0.3)
+    with pytest.raises(UserError, match=r"pretrain 1.mask_share was 0.15, is 0.3"):
+        headstart.study(dataclasses.replace(small, pretrain=[phase]), out=older, model=MODEL, jobs=1)
+
+
+def test_what_is_usual_is_what_runs_have_without_a_word():
+    from headstart.objectives.masked import Corruption
+    from headstart.training.loop import LoopConfig
+    from headstart.training.optimizer import OptimizerConfig
+
+    phase, finetune = PretrainPart(), FinetunePart()
+    assert Corruption(share=phase.mask_share, whole_words=phase.whole_words) == Corruption()
+    assert (phase.cooldown, phase.matrix_rate) == (LoopConfig().cooldown, OptimizerConfig().matrix_rate)
+    assert (finetune.average, finetune.layer_decay) == (LoopConfig().average, OptimizerConfig().layer_decay)
+    assert (finetune.dropout, finetune.r_drop) == (None, 0.0)
+
+
+def material_of(config, directory):
+    return prepare(config, MODEL, directory, "cpu", lambda line: None)
+
+
+def test_operations_are_those_of_the_share_and_of_both_readings(files, tmp_path):
+    config = small_config(files, objectives=["masked"], arms=ARMS, budgets=[10])
+    (phase,) = config.pretrain
+    changed = dataclasses.replace(
+        config,
+        pretrain=[dataclasses.replace(phase, mask_share=0.5)],
+        finetune=dataclasses.replace(config.finetune, r_drop=1.0),
+    )
+    usual, now = material_of(config, tmp_path / "usual"), material_of(changed, tmp_path / "now")
+    # 12 steps of 4 blocks of 32: 5 tokens of each are hidden at 0.15, 16 at 0.5; backward costs twice forward.
+    head = 2 * 16 * 16 + 2 * 16 * usual.model.vocab
+    more = pretraining_operations(now, "masked") - pretraining_operations(usual, "masked")
+    assert more == 12 * 4 * 3 * (16 - 5) * head
+    arm = arms_of(config.study)[0]
+    assert step_operations(now, arm) == 2 * step_operations(usual, arm)
+    for trial in trials_of(config.study):
+        assert trial_operations(now, trial) == 2 * trial_operations(usual, trial)
+
+
+def test_equal_operations_take_the_share_into_account(files, tmp_path):
+    config = small_config(files, objectives=["causal", "masked"], arms=ARMS, budgets=[10])
+    (phase,) = config.pretrain
+    steps = []
+    for share in (0.15, 0.9):
+        phases = [dataclasses.replace(phase, steps=100, mask_share=share)]
+        found = material_of(dataclasses.replace(config, pretrain=phases), tmp_path / str(share))
+        steps.append(found.steps["masked"][0])
+        assert found.steps["causal"] == [100]
+        equal = [pretraining_operations(found, objective) for objective in ("causal", "masked")]
+        assert equal[0] == pytest.approx(equal[1], rel=0.01)
+    assert steps[0] > steps[1]
+
+
+@pytest.mark.parametrize(
+    ("part", "changes"),
+    [
+        ("finetune", {"dropout": 1.0}), ("finetune", {"layer_decay": 0.0}), ("finetune", {"r_drop": -1.0}),
+        ("pretrain", {"mask_share": 1.0}), ("pretrain", {"cooldown": -0.1}),
+    ],
+)  # fmt: skip
+def test_shares_that_cannot_be_are_refused(part, changes, files, tmp_path):
+    config = small_config(files)
+    if part == "pretrain":
+        changed = {"pretrain": [dataclasses.replace(config.pretrain[0], **changes)]}
+    else:
+        changed = {"finetune": dataclasses.replace(config.finetune, **changes)}
+    with pytest.raises(UserError, match="give"):
+        headstart.study(dataclasses.replace(config, **changed), out=tmp_path / "study", model=MODEL)
+
+
+def test_a_given_tokenizer_has_to_normalise_as_is_asked_for(files, tmp_path):
+    config: StudyConfig = small_config(files, arms=["scratch"])
+    plain = material_of(config, tmp_path / "plain").tokenizer
+    part = dataclasses.replace(config.tokenizer, path=str(plain), normalise=["lower-case"])
+    with pytest.raises(UserError, match="normalises nothing, and lower-case is asked for"):
+        material_of(dataclasses.replace(config, tokenizer=part), tmp_path / "given")
