@@ -25,6 +25,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,12 @@ def main() -> None:
     parser.add_argument(
         "--valid-only", action="store_true", help="score folds of train and valid; leave test alone"
     )
+    parser.add_argument(
+        "--folds",
+        type=int,
+        default=recipe.FOLDS,
+        help="how many of the five to score; a later call does the rest",
+    )
     parser.add_argument("--pretrained", type=Path, help="a study whose pretraining to take")
     parser.add_argument("--pictures", type=Path, help="a folder for the page's first two charts as files")
     options = parser.parse_args()
@@ -216,7 +223,8 @@ def main() -> None:
     (config, model), directory = settings(options), options.out / options.study
     if options.valid_only:
         folds = recipe.in_folds(config, options.out / f"{options.study}-folds", options.pretrained)
-        print_folds([carry_out(one, model, place, options) for place, one in folds])
+        chosen = islice(folds, options.folds)
+        print_folds([carry_out(one, model, place, options) for place, one in chosen])
         return
     if options.pretrained:
         config = recipe.with_pretraining(config, options.pretrained, directory)

@@ -8,6 +8,7 @@ import datetime
 import itertools
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -85,11 +86,10 @@ class Ranks:
                 store=self._store, rank=self.rank, world_size=self.world, timeout=PATIENCE,
             )  # fmt: skip
             yield
-            dist.destroy_process_group()
         except HeadstartError as error:
             self._tell_once(error)
             raise
-        except (RuntimeError, OSError) as error:
+        except RuntimeError as error:
             if not _is_lost(error):
                 raise
             lost = TryAgain(
@@ -100,15 +100,21 @@ class Ranks:
             raise lost from error
         finally:
             self._store = None
+            # A GPU may wait for ever for one that has gone; the end of the process ends that too.
+            if dist.is_initialized() and (not on_gpu or sys.exc_info()[0] is None):
+                dist.destroy_process_group()
 
     def _tell_once(self, error: HeadstartError) -> None:
         """Where all fail alike the first one speaks for all; another that fails alone speaks for itself."""
+        if self._store is None:
+            error.is_of_one_rank = not self.is_first
+            return
         try:
             if self.is_first:
                 self._store.set("told", "yes")
             else:
                 self._store.wait(["told"], datetime.timedelta(seconds=TOLD_SECONDS))
-        except (RuntimeError, OSError) as failed:
+        except RuntimeError as failed:
             # A store that is gone has gone with the first rank, which had its say.
             error.is_of_one_rank = "timeout" in str(failed).lower()
 

@@ -4,6 +4,7 @@ Every rank computes the loss of its share of the batch; gradients are summed ove
 divides once, by the count of the whole batch.
 """
 
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -47,7 +48,9 @@ def spread(model: Model, machine: Machine, is_sharded: bool, all_learn: bool = T
         return losses
     tables = [name for name, _ in losses.named_buffers()]  # never change, and need not be sent at every step
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(losses, tables)
-    replicated = DistributedDataParallel(losses, find_unused_parameters=not all_learn)
+    replicated = DistributedDataParallel(
+        losses, gradient_as_bucket_view=True, find_unused_parameters=not all_learn
+    )
     replicated.register_comm_hook(None, _summed)
     return replicated
 
@@ -58,23 +61,21 @@ def _summed(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
 
 
 def _sharded(model: Model, machine: Machine) -> nn.Module:
-    """Blocks gathered one by one; embedding, head and the last norm together."""
+    """Gathered are the matrices of a block at a time; embedding, head and all norms together."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import (
-        FSDPModule,
-        MixedPrecisionPolicy,
-        fully_shard,
-        register_fsdp_forward_method,
-    )
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
     mesh = init_device_mesh(machine.device.type, (machine.ranks.world,))
-    # What autocast would round to bf16 is gathered so. The sum of the residuals and the embedding stay in fp32.
-    policy = MixedPrecisionPolicy(cast_forward_inputs=False)
-    if machine.precision == "bf16":
-        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+    # A block's matrices are gathered in bf16 where autocast would round them to it; what it leaves in fp32, the norms
+    # and the sum of the residuals, is so here too.
+    numbers = torch.bfloat16 if machine.precision == "bf16" else torch.float32
+    policy = MixedPrecisionPolicy(numbers, torch.float32, cast_forward_inputs=False)
     for block in [module for module in model.modules() if isinstance(module, Block)]:
-        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
-        register_fsdp_forward_method(block, "at")
+        cross = [block.cross_attention] if block.has_cross else []
+        parts: list[nn.Module] = [block.attention, *cross, block.feed_forward]
+        fully_shard(parts, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+    # It warns of what must not be changed in place after a part has given it; a block adds it to something new.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     losses = Losses(model)
     fully_shard(losses, mesh=mesh, reshard_after_forward=True)
     for module in losses.modules():

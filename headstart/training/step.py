@@ -107,13 +107,13 @@ class Step:
         for number, part in enumerate(parts):
             if step is not None:
                 torch.manual_seed(seed_of(self.seed, "dropout", step, number, *self.machine.ranks.key))
-            weight = 1 if is_counted is None or is_counted[number] else 0
+            counts = is_counted is None or is_counted[number]
             with synchronised(self.losses, number == len(parts) - 1):
                 with self.machine.autocast():
                     loss, found = self.losses(self.objective, part)
-                (loss if weight else 0 * loss).backward()
+                (loss if counts else 0 * loss).backward()
             for key, pair in found.items():
-                total, count = (weight * number.double() for number in pair)
+                total, count = (one.double() if counts else torch.zeros_like(one).double() for one in pair)
                 before = sums.get(key)
                 sums[key] = (total, count) if before is None else (before[0] + total, before[1] + count)
         return self._over_ranks(sums)

@@ -9,9 +9,13 @@ import pytest
 from small_study import MODEL, small_config, write_files
 
 import headstart
+from headstart.config import to_toml
 from headstart.errors import UserError
+from headstart.plan.machines import cpu
+from headstart.plan.time import paper_prices
 from headstart.study.cost import pretraining_operations, step_operations, trial_operations
 from headstart.study.design import FinetunePart, PretrainPart, StudyConfig, arms_of, trials_of
+from headstart.study.forecast import forecast
 from headstart.study.material import prepare
 from headstart.text.tokenizer import Tokenizer
 
@@ -171,3 +175,21 @@ def test_a_given_tokenizer_has_to_normalise_as_is_asked_for(files, tmp_path):
     part = dataclasses.replace(config.tokenizer, path=str(plain), normalise=["lower-case"])
     with pytest.raises(UserError, match="normalises nothing, and lower-case is asked for"):
         material_of(dataclasses.replace(config, tokenizer=part), tmp_path / "given")
+
+
+def test_a_forecast_counts_both_readings_and_what_is_hidden(files, tmp_path):
+    target = cpu(2)
+
+    def seconds(share, r_drop):
+        config = small_config(files, arms=["finetuned"], objectives=["masked"], budgets=[10])
+        phases = [dataclasses.replace(config.pretrain[0], mask_share=share)]
+        changed = dataclasses.replace(
+            config, pretrain=phases, finetune=dataclasses.replace(config.finetune, r_drop=r_drop, dropout=0.1)
+        )
+        (tmp_path / "study.toml").write_text(to_toml(dataclasses.asdict(changed)))
+        found = forecast(str(tmp_path / "study.toml"), target, paper_prices(target, "fp32"))
+        return [part.seconds for part in found.parts]
+
+    usual, hidden, twice = seconds(0.15, 0.0), seconds(0.5, 0.0), seconds(0.15, 1.0)
+    assert hidden[0] > usual[0] == twice[0]
+    assert twice[1] > usual[1] == hidden[1]
