@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.errors import UserError
@@ -29,6 +29,7 @@ def blocks_of(documents, length, frame, **options):
     return PackedBlocks(TokenStore.from_documents([[d] for d in documents]), length, frame, **options)
 
 
+@settings(deadline=None)
 @given(DOCUMENTS, st.integers(1, 12), FRAMES, st.integers(0, 5))
 def test_the_blocks_of_an_epoch_are_the_stream(documents, length, frame, seed):
     tokens, numbers = stream_of(documents, frame)
@@ -51,6 +52,7 @@ def test_the_blocks_of_an_epoch_are_the_stream(documents, length, frame, seed):
     assert sum(expected.values()) == blocks.count
 
 
+@settings(deadline=None)
 @given(DOCUMENTS, st.integers(1, 5), st.integers(1, 7), st.integers(0, 9))
 def test_batches_keep_their_size_and_epochs_follow_each_other(documents, length, batch, seed):
     frame = Frame(BEGIN, END)
@@ -75,6 +77,7 @@ def test_batches_keep_their_size_and_epochs_follow_each_other(documents, length,
         assert sorted(seen) == sorted(row for row, numbers in starts.items() for _ in numbers)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 9), st.integers(0, 30), st.integers(1, 5))
 def test_the_ranks_together_have_the_global_batch(batch, step, world):
     blocks = blocks_of([[i, i + 1, i + 2] for i in range(30)], 7, Frame(BEGIN, END))
@@ -95,6 +98,7 @@ def test_epochs_and_seeds_differ():
     assert blocks.examples_at(1, 5, 4).tokens.tolist() != blocks.examples_at(2, 4, 4).tokens.tolist()
 
 
+@settings(deadline=None)
 @given(DOCUMENTS, st.integers(1, 6), st.integers(0, 9))
 def test_with_a_shift_every_epoch_cuts_the_circle_elsewhere(documents, length, seed):
     frame = Frame(BEGIN, END)
