@@ -68,7 +68,7 @@ sys.exit(run(sys.argv[1:]))
 
 
 def torchrun(place, options, *more, log="torchrun", killed=""):
-    """Torchrun with one worker after the other as children of its own."""
+    """torchrun with these options and the command's ranks; what they say is in `log`."""
     worker = place.path / "worker.py"
     worker.write_text(WORKER)
     words = [

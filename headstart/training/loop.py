@@ -191,9 +191,7 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
         seconds = max(time.monotonic() - last_read, 1e-9) / max(1, len(unread))
         for taken, numbers in zip(unread, found, strict=True):
             _note_step(training, state, taken, numbers, metrics)
-            training.on_step(
-                Progress(taken.step, state.steps, numbers.loss, taken.tokens / seconds, seconds)
-            )
+            training.on_step(Progress(taken.step, state.steps, numbers.loss, taken.tokens / seconds, seconds))
         unread.clear()
         last_read = time.monotonic()
 
@@ -276,9 +274,7 @@ def one_update(training: Training) -> Callable[[int], Outcome]:
     steps = _steps(training, losses, optimizers)
     held = ExitStack()  # by the function below: what is compiled stays so as long as it lives
     held.enter_context(training.machine.kernels())
-    held.enter_context(
-        compiled(model, training.is_compiled, has_one_shape=has_one_shape(training.objective))
-    )
+    held.enter_context(compiled(model, training.is_compiled, has_one_shape=has_one_shape(training.objective)))
 
     def update(step: int, held: ExitStack = held) -> Outcome:
         set_rate(optimizers, _rate(training.loop, LoopState(step=step, steps=step + 2)))

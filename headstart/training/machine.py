@@ -102,7 +102,9 @@ def choose(
     reasons = [why_where, why_numbers, why_count]
     is_fast = fast and where == "cuda"
     if fast:
-        reasons.append("fast: the same command need not give the same bytes" if is_fast else _NOTHING_TO_GIVE_UP)
+        reasons.append(
+            "fast: the same command need not give the same bytes" if is_fast else _NOTHING_TO_GIVE_UP
+        )
     if ranks.world > 1:
         reasons.append(f"{ranks.world} ranks, {ranks.local_world} of them here, share every batch")
     place = _gpu_of(ranks) if where == "cuda" and ranks.world > 1 else torch.device(where)

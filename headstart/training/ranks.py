@@ -8,7 +8,9 @@ import datetime
 import itertools
 import json
 import os
+import secrets
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -23,9 +25,9 @@ T = TypeVar("T")
 # The first rank may train a tokenizer or write a large checkpoint while the others wait; if one dies, torchrun
 # ends the others, so that nobody waits for the dead.
 PATIENCE = datetime.timedelta(hours=12)
+JOINING = datetime.timedelta(minutes=30)
 TOLD_SECONDS = 5.0
 GPU_STEPS_BETWEEN = 8  # to agree on the host is to wait for the slowest one
-_joins = itertools.count()
 
 
 class Ranks:
@@ -75,12 +77,7 @@ class Ranks:
             self._steps_between = GPU_STEPS_BETWEEN
         try:
             store, _, _ = next(dist.rendezvous("env://"))
-            # Of its own: a script may train one run after another, and torchrun may keep the store when it starts the
-            # ranks of a machine again (those of several machines get a new one).
-            attempt = (
-                os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if self.local_world == self.world else "0"
-            )
-            self._store = dist.PrefixStore(f"headstart-{attempt}-{next(_joins)}", store)
+            self._store = dist.PrefixStore(self._session(store), store)
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
                 store=self._store, rank=self.rank, world_size=self.world, timeout=PATIENCE,
@@ -103,6 +100,33 @@ class Ranks:
             # A GPU may wait for ever for one that has gone; the end of the process ends that too.
             if dist.is_initialized() and (not on_gpu or sys.exc_info()[0] is None):
                 dist.destroy_process_group()
+
+    def _session(self, store: Any) -> str:
+        """A name for this meeting that all ranks know and none before them used.
+
+        torchrun keeps its store when it starts ranks again, with all that those before had written. So each of the
+        others says a word of its own, and believes only an answer to it; the first one answers until all have thanked
+        it by the name that it gave.
+        """
+        own = secrets.token_hex(8)
+        if not self.is_first:
+            store.set(f"asks-{self.rank}", own)
+            store.wait([f"answer-{own}"], JOINING)
+            session: str = store.get(f"answer-{own}").decode()
+            store.set(f"thanks-{session}-{self.rank}", "")
+            return session
+        missing, last = list(range(1, self.world)), time.monotonic() + JOINING.total_seconds()
+        while missing and time.monotonic() < last:
+            for rank in missing:
+                if store.check([f"asks-{rank}"]):
+                    store.set(f"answer-{store.get(f'asks-{rank}').decode()}", own)
+            time.sleep(0.01)
+            missing = [rank for rank in missing if not store.check([f"thanks-{own}-{rank}"])]
+        if missing:
+            raise TryAgain(
+                f"{len(missing)} of {self.world} ranks have not come", fix="start all of them again"
+            )
+        return own
 
     def _tell_once(self, error: HeadstartError) -> None:
         """Where all fail alike the first one speaks for all; another that fails alone speaks for itself."""
@@ -195,13 +219,5 @@ def ended_elsewhere(what: str, exit_code: int) -> HeadstartError:
 
 def _is_lost(error: Exception) -> bool:
     """Whether an error says that another process is not there any more."""
-    signs = (
-        "gloo",
-        "NCCL",
-        "Connection closed by peer",
-        "Connection reset",
-        "Broken pipe",
-        "TCPStore",
-        "Socket",
-    )
+    signs = ("gloo", "NCCL", "Connection", "Broken pipe")
     return isinstance(error, dist.DistError) or any(sign in str(error) for sign in signs)

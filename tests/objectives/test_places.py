@@ -13,7 +13,9 @@ from headstart.objectives.places import picked, placed
 @given(st.integers(1, 5), st.integers(1, 9), st.integers(0, 99), st.sampled_from([1, 4, 16]))
 def test_picked_are_the_vectors_that_a_boolean_mask_would_pick(examples, length, seed, multiple):
     draws = np.random.default_rng(seed)
-    targets = np.where(draws.random((examples, length)) < 0.4, draws.integers(50, size=(examples, length)), IGNORED)
+    targets = np.where(
+        draws.random((examples, length)) < 0.4, draws.integers(50, size=(examples, length)), IGNORED
+    )
     batch = {key: torch.from_numpy(value) for key, value in placed({"targets": targets}, multiple).items()}
     hidden = torch.randn(examples, length, 3, dtype=torch.float64, requires_grad=True)
     counted = batch["wanted"] != IGNORED

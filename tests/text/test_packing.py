@@ -62,7 +62,9 @@ def test_batches_keep_their_size_and_epochs_follow_each_other(documents, length,
     blocks = blocks_of(documents, length, frame)
     starts = {}
     for block in range(blocks.count):
-        starts.setdefault(tuple(blocks.stretches(np.array([block * length]))[0][0].tolist()), []).append(block)
+        starts.setdefault(tuple(blocks.stretches(np.array([block * length]))[0][0].tolist()), []).append(
+            block
+        )
     steps = -(-2 * blocks.count // batch)
     rows = []
     for step in range(steps):

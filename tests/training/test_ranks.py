@@ -194,8 +194,7 @@ def result_of(run):
     return json.loads((run / "result.json").read_text())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.slow)])
 def test_a_checkpoint_goes_on_at_another_world_size_and_says_so(place, before, after):
     run = place.path / f"from-{before}-to-{after}"
     killed = ("--dropout", 0, "--out", run, "--shard", "always")
