@@ -58,7 +58,11 @@ def _single(model: Model, graph: Any, batch: Arrays) -> float:
         own = model(
             torch.from_numpy(batch[TOKENS]), present=torch.from_numpy(batch[PRESENT]) > 0, segments=segments
         )
-    return _apart([own] if isinstance(own, Tensor) else list(own), graph.run(None, batch))
+    ours, theirs = [own] if isinstance(own, Tensor) else list(own), graph.run(None, batch)
+    # What stands on padding is nobody's: a vector for each token counts where there is one.
+    counts = batch[PRESENT][..., None]
+    ours = [one * torch.from_numpy(counts) if one.ndim == 3 else one for one in ours]
+    return _apart(ours, [other * counts if other.ndim == 3 else other for other in theirs])
 
 
 def _translation(model: Model, encoder: Any, decoder: Any, source: Arrays, target: Arrays) -> float:
