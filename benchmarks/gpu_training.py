@@ -73,7 +73,7 @@ def headstart_work(shape: Shape, device: torch.device, documents: reviews.Review
         objective=objective, valid=None,
         optimizer=OptimizerConfig(learning_rate=6e-4, weight_decay=0.1, betas=(0.9, 0.95)),
         loop=LoopConfig(steps=1_000_000, warmup=0.0),
-        machine=choose(device.type, threads=torch.get_num_threads()),  # type: ignore[arg-type]
+        machine=choose(device.type, threads=torch.get_num_threads(), fast=True),  # type: ignore[arg-type]
     )  # fmt: skip
     return Work(headstart_update(training), lambda step: blocks * shape.length, warmup=15)
 
