@@ -42,16 +42,17 @@ def exact_machine(device: str) -> Any:
 
 def train(kind: str, out: str, data: str, device: str, seed: str, compiled: str) -> None:
     """Begin a run, or go on with it."""
-    from headstart.training import compiling, execute
+    from headstart.training import execute
     from headstart.training.budget import Budget
     from headstart.training.execute import Console
     from headstart.training.finetune import finetune
     from headstart.training.loop import LoopConfig
     from headstart.training.pretrain import pretrain
 
-    if compiled == "True":  # what --fast does, but for the kernels that are not exact by themselves
-        compiling.pays = lambda objective, steps, machine: machine.device.type == "cuda"
-        execute.pays = compiling.pays
+    if compiled == "True":  # which short runs are not
+        execute.pays = lambda objective, config, steps, machine: machine.device.type == "cuda"
+    if kind == "masked":  # documents by their offsets, which dropout on attention's weights does not allow
+        SHAPE["attention_dropout"] = 0.0
     loop = LoopConfig(
         seed=int(seed), schedule="cosine", save_every=SAVE_EVERY, evaluate_every=16, average="ema",
         average_decay=0.9,

@@ -55,7 +55,9 @@ def headstart_update(training: Any) -> Callable[[int], None]:
     from headstart.training.loop import one_update
 
     training.machine.prepare()
-    training.is_compiled = pays(training.objective, training.loop.steps, training.machine)
+    training.is_compiled = pays(
+        training.objective, training.model.config, training.loop.steps, training.machine
+    )
     return one_update(training)
 
 

@@ -2,11 +2,13 @@
 
     HEADSTART_DATA=… python benchmarks/multi30k.py --pair de
     HEADSTART_DATA=… python benchmarks/multi30k.py --pair fr --seed 1 --valid-only --set dropout=0.2
+    HEADSTART_DATA=… python benchmarks/multi30k.py --pair de --fast --choose-penalty 0.6,1.0,1.4,1.8
 
 The recipe is benchmarks/multi30k.toml (or tatoeba.toml), the same that `headstart finetune --config` takes; `--set`
-changes one of its lines for a trial, and `--valid-only` leaves test unseen while something is chosen. Prints BLEU and
-chrF on valid and test (test 2016 for Multi30k; cased, raw text), the signatures, the seconds of training and of
-searching, and a JSON line.
+changes one of its lines for a trial, and `--valid-only` leaves test unseen while something is chosen.
+`--choose-penalty` translates valid with each of these length penalties when the training is done, and test once, with
+the best of them. Prints BLEU and chrF on valid and test (test 2016 for Multi30k; cased, raw text), the signatures, the
+seconds of training and of searching, and a JSON line.
 """
 
 import argparse
@@ -17,18 +19,22 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from headstart.decoding.beam import Beam
 from headstart.model.presets import ModelConfig
+from headstart.text.pairs import read_pairs
 from headstart.training.budget import Budget
 from headstart.training.execute import Console
+from headstart.training.loading import load
 from headstart.training.loop import LoopConfig, Progress
 from headstart.training.machine import choose
 from headstart.training.optimizer import OptimizerConfig
-from headstart.training.translating import Search
-from headstart.training.translation import train_translator
+from headstart.training.translating import Search, Translator
+from headstart.training.translation import MEASURED_PAIRS, spread, train_translator
+from headstart.training.translation_scores import score_pairs
 
 HERE = Path(__file__).parent
 PAIRS = {
@@ -73,6 +79,38 @@ def arguments_of(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     return {**found, **left}
 
 
+def numbers(text: str) -> list[float]:
+    """Numbers with commas between them."""
+    return [float(number) for number in text.split(",")]
+
+
+def searches_of(search: Search, penalties: Sequence[float]) -> dict[float, Search]:
+    """The search with each length penalty."""
+    return {
+        penalty: dataclasses.replace(search, beam=dataclasses.replace(search.beam, length_penalty=penalty))
+        for penalty in penalties
+    }
+
+
+def chosen_on_valid(
+    translator: Translator, files: dict[str, Path], searches: dict[float, Search]
+) -> dict[str, Any]:
+    """BLEU on valid by each penalty, the best of them (the first of several), and valid and test scored with it.
+
+    Test is translated once, and not at all where `files` has none.
+    """
+    pairs = spread(read_pairs(files["valid"]), MEASURED_PAIRS)
+    tried = {penalty: score_pairs(translator, pairs, search).values for penalty, search in searches.items()}
+    best = max(tried, key=lambda penalty: tried[penalty]["bleu"])
+    found = {
+        "penalties": {penalty: scores["bleu"] for penalty, scores in tried.items()},
+        "length_penalty": best, "valid": tried[best],
+    }  # fmt: skip
+    if "test" in files:
+        found["test"] = score_pairs(translator, read_pairs(files["test"]), searches[best]).values
+    return found
+
+
 class Clock:
     """When the first and the last step were made."""
 
@@ -88,7 +126,7 @@ class Clock:
             print(f"step {progress.step} loss {progress.loss:.3f} {rate:.0f} steps/s", file=sys.stderr)
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -97,35 +135,65 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="auto")
+    parser.add_argument("--fast", action="store_true", help="need not give the same bytes again")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a line of the recipe"
     )
     parser.add_argument("--valid-only", action="store_true", help="do not look at test")
+    parser.add_argument(
+        "--choose-penalty",
+        type=numbers,
+        default=[],
+        metavar="P,P…",
+        help="translate with the one that is best on valid",
+    )
     parser.add_argument("--out", type=Path, help="keep the run here")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed()
     if "HEADSTART_DATA" not in os.environ:
         sys.exit("skipped: HEADSTART_DATA is not set")
     data = Path(os.environ["HEADSTART_DATA"]) / PAIRS[options.pair][0]
-    files = {name: next(data.glob(f"{name}.tsv*")) for name in ("train", "valid", "test")}
+    names = ("train", "valid") if options.valid_only else ("train", "valid", "test")
+    files = {name: next(data.glob(f"{name}.tsv*")) for name in names}
     recipe = recipe_of(options.pair, options.set, options.steps)
+    arguments = arguments_of(recipe, options.seed)
+    # Before the training: one of them may be refused.
+    searches = searches_of(arguments["search"], options.choose_penalty)
+    machine = choose(options.device, options.precision, fast=options.fast)
+    print("\n".join(machine.reasons), file=sys.stderr)
     clock, started = Clock(), time.monotonic()
     with tempfile.TemporaryDirectory() as place:
+        out = options.out or Path(place) / "run"
         result = train_translator(
-            files["train"], valid=files["valid"], test=None if options.valid_only else files["test"],
-            out=options.out or Path(place) / "run", machine=choose(options.device, options.precision),
-            console=Console(lambda line: print(line, file=sys.stderr), clock), **arguments_of(recipe, options.seed),
+            files["train"], valid=files["valid"], test=None if searches else files.get("test"),
+            out=out, machine=machine, console=Console(lambda line: print(line, file=sys.stderr), clock), **arguments,
         )  # fmt: skip
+        chosen: dict[str, Any] = {"penalties": {}, "length_penalty": recipe["length_penalty"]}
+        if searches:
+            chosen = chosen_on_valid(Translator.of(load(out, machine.device), machine), files, searches)
     ended = time.monotonic()
-    training = clock.last - (clock.first or clock.last)
-    for name in ("valid", "test"):
-        if scores := result.get(name):
-            print(f"{options.pair} {name:<6} BLEU {scores['bleu']:.2f}  chrF {scores['chrf']:.2f}")
-    print(f"{result['step']:,} steps in {training:.0f} s, {ended - started:.0f} s with all")
+    first = clock.first or started
+    before, training = first - started, max(clock.last - first, 0.0)
+    for penalty, bleu in chosen["penalties"].items():
+        print(f"{options.pair} valid  BLEU {bleu:.2f}  with a length penalty of {penalty:g}")
+    scores = {name: {**result.get(name, {}), **chosen.get(name, {})} for name in files if name != "train"}
+    for name, of_set in scores.items():
+        if of_set:  # a run that was finished without test has none
+            print(f"{options.pair} {name:<6} BLEU {of_set['bleu']:.2f}  chrF {of_set['chrf']:.2f}")
+    print(
+        f"{result['step']:,} steps in {training:.0f} s, after {before:.0f} s of reading, compiling and the first step; "
+        f"{ended - started:.0f} s with all"
+    )
     print("\n".join(result["signatures"].values()))
     summary = {
-        "pair": options.pair, "seed": options.seed, "recipe": recipe, "valid": result["valid"],
-        "test": result.get("test"), "signatures": result["signatures"], "parameters": result["parameters"],
-        "training_seconds": training, "whole_seconds": ended - started,
+        "pair": options.pair, "seed": options.seed, "recipe": recipe, "valid": scores["valid"],
+        "test": scores.get("test") or None, "penalties": chosen["penalties"],
+        "length_penalty": chosen["length_penalty"],
+        "signatures": result["signatures"], "parameters": result["parameters"], "machine": machine.facts(),
+        "first_step_seconds": before, "training_seconds": training, "whole_seconds": ended - started,
     }  # fmt: skip
     print(json.dumps(summary))
 

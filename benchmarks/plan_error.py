@@ -20,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-LEAST_ON_CPU = 500 * 2**20
 REPEATS = {"cpu": 5, "cuda": 3}
 
 # preset, vocabulary, head, texts in a step, tokens in each (and in its translation); then what differs.
@@ -166,6 +165,8 @@ def planned(work: Any, device_name: str, threads: int) -> tuple[int, float | Non
 
 
 def row_of(case: Case, work: Any, device_name: str, threads: int, repeats: int) -> dict[str, Any]:
+    from headstart.plan.memory import LEAST_CLAIMED
+
     memory, seconds = planned(work, device_name, threads)
     name, vocab, kind, batch, lengths, rest = case
     row: dict[str, Any] = {
@@ -174,7 +175,7 @@ def row_of(case: Case, work: Any, device_name: str, threads: int, repeats: int) 
         "planned_memory": memory,
         "planned_seconds": seconds,
     }
-    if work.device == "cpu" and memory < LEAST_ON_CPU:
+    if work.device == "cpu" and memory < LEAST_CLAIMED:
         return {**row, "left_out": "under 500 MB"}
     found = in_child(measured, work, threads, repeats)
     if found is None:

@@ -49,7 +49,7 @@ def labelled(folder: Path, ending: str) -> dict[str, str]:
     return {name: str(folder / f"{name}.{ending}") for name in ("train", "valid", "test")}
 
 
-def cls_books(data: Path, out: Path) -> StudyConfig:
+def cls_books(data: Path, options: argparse.Namespace) -> StudyConfig:
     """Budgets of 50 to all 1,600 labels; at 1,600 the course's own comparison, 15 epochs."""
     corpus = [str(data / name / "train.txt.gz") for name in ("fr-reviews", "fr-synopses", "fr-novels")]
     return StudyConfig(
@@ -70,7 +70,7 @@ def cls_books(data: Path, out: Path) -> StudyConfig:
     )
 
 
-def imdb(data: Path, out: Path) -> StudyConfig:
+def imdb(data: Path, options: argparse.Namespace) -> StudyConfig:
     """All labels, the three objectives at equal compute."""
     corpus = [str(data / "imdb-small" / "unlabelled.txt.gz")]
     return StudyConfig(
@@ -83,20 +83,21 @@ def imdb(data: Path, out: Path) -> StudyConfig:
     )
 
 
-def ag_news(data: Path, out: Path) -> StudyConfig:
+def ag_news(data: Path, options: argparse.Namespace) -> StudyConfig:
     """Topics of news; the base has read wikitext-2."""
-    base = out / "wikitext-base"
+    base = options.out / "wikitext-base"
     pretrain(
         [data / "wikitext-2" / "train.txt.gz"], valid=data / "wikitext-2" / "valid.txt.gz", out=base,
         preset_name="lab", vocab=8_000, budget=Budget(epochs=8), length=256, batch_tokens=16_384,
-        documents="line", loop=LoopConfig(schedule="cosine", warmup=0.05), machine=choose(),
+        documents="line", loop=LoopConfig(schedule="cosine", warmup=0.05),
+        machine=choose(options.device, fast=options.fast),
     )  # fmt: skip
     return _started(base, labelled(data / "ag-news-small", "jsonl.gz"))
 
 
-def sst2(data: Path, out: Path) -> StudyConfig:
+def sst2(data: Path, options: argparse.Namespace) -> StudyConfig:
     """Short opinions on films; the base has read the unlabelled reviews of imdb-small."""
-    return _started(out / "imdb" / "pretrain" / "causal-s0", labelled(data / "sst2", "jsonl"))
+    return _started(options.out / "imdb" / "pretrain" / "causal-s0", labelled(data / "sst2", "jsonl"))
 
 
 def _started(base: Path, files: dict[str, str]) -> StudyConfig:
@@ -106,9 +107,9 @@ def _started(base: Path, files: dict[str, str]) -> StudyConfig:
     )
 
 
-def minilm(data: Path, out: Path) -> StudyConfig:
+def minilm(data: Path, options: argparse.Namespace) -> StudyConfig:
     """The same short opinions; the base is a sentence encoder that was pretrained elsewhere, on much more text."""
-    base = out / "minilm-base"
+    base = options.out / "minilm-base"
     if "HEADSTART_MINILM" not in os.environ:
         sys.exit("skipped: HEADSTART_MINILM is not set")
     import_huggingface(os.environ["HEADSTART_MINILM"], base)
@@ -143,7 +144,7 @@ def settings(options: argparse.Namespace) -> recipe.Settings:
     if options.study in RECIPES:
         config, model = recipe.read_recipe(RECIPES[options.study], data)
     else:
-        config, model = STUDIES[options.study](data, options.out), {}
+        config, model = STUDIES[options.study](data, options), {}
     changes = {
         "arms": options.arms and options.arms.split(","),
         "seeds": options.seeds,
@@ -166,7 +167,7 @@ def carry_out(
             print(f"{directory.name}: {told} of {progress.tasks}", file=sys.stderr)
 
     return study(
-        config, out=directory, model=model, jobs=options.jobs, device=options.device,
+        config, out=directory, model=model, jobs=options.jobs, device=options.device, fast=options.fast,
         tell=lambda line: print(line, file=sys.stderr),
         command=["python", "benchmarks/studies.py", options.study], on_progress=on_progress,
     )  # fmt: skip
@@ -199,6 +200,7 @@ def main() -> None:
     parser.add_argument("study", choices=[*STUDIES, *RECIPES])
     parser.add_argument("--out", type=Path, default=Path("studies"))
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="of the study")
+    parser.add_argument("--fast", action="store_true", help="the study need not give the same bytes again")
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--arms", help="with commas")
     parser.add_argument("--seeds", type=int)

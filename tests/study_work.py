@@ -1,4 +1,4 @@
-"""Work for the tests of the study's workers: it has to be importable in another process."""
+"""Work for the tests of the study's workers, importable in another process; and whether that one is gone."""
 
 import os
 import signal
@@ -45,3 +45,17 @@ def work(argument, on_share):
         place.with_suffix(".pid").write_text(str(os.getpid()))
         time.sleep(600)
     place.write_text(str(time.monotonic()))
+
+
+def is_gone(pid, seconds=30):
+    """Whether a process has ended, waiting for it so long; one that nobody has waited for counts as ended."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False

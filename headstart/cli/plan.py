@@ -11,6 +11,7 @@ from cyclopts import Group, Parameter
 from rich.console import Console
 
 from headstart.cli import plan_tables
+from headstart.cli.consoles import table_console
 from headstart.cli.options import (
     Common,
     ModelFlags,
@@ -19,6 +20,7 @@ from headstart.cli.options import (
     Switch,
     model_config,
 )
+from headstart.cli.plan_command import fields_of_objective, pretrain_command
 from headstart.errors import UserError
 from headstart.model.presets import HeadConfig, HeadKind, ModelConfig, Pooling
 from headstart.plan import calibration, choice, machines, parameters
@@ -160,7 +162,16 @@ def plan(
     corpus_tokens = tokens or _tokens_in(corpus)
     number = precision_of(common, target)
     if budget is not None:
-        return _budget(budget, preset, head, overrides, target, prices, number, corpus_tokens, length, common)
+        decided = {
+            "batch": batch, "steps": steps, "epochs": epochs, "accumulate": accumulate > 1, "freeze": freeze,
+            "optimizer": optimizer != "adamw", "average": average, "reading": reading, "document": document,
+        }  # fmt: skip
+        _refuse_beside_budget([name for name, value in decided.items() if value])
+        means = choice.Means(
+            head=HeadConfig(kind=head or "lm"), target=target, prices=prices, precision=number,
+            budget_seconds=choice.seconds_in(budget), corpus_tokens=corpus_tokens, length=length,
+        )  # fmt: skip
+        return _budget(preset, overrides, means, corpus, common)
     config = model_config(preset, overrides)
     work = workload(
         preset, config, HeadConfig(kind=_head_of(config, head), classes=classes, pooling=pooling), target, number,
@@ -172,7 +183,7 @@ def plan(
     if common.json:
         print(json.dumps(planned, ensure_ascii=False, indent=1))
     else:
-        plan_tables.show(Console(highlight=False), planned)
+        plan_tables.show(table_console(), planned, is_here=_is_here(common))
     return 0 if planned["answer"]["fits"] else 1
 
 
@@ -236,7 +247,7 @@ def _tokens_in(corpus: tuple[Path, ...]) -> float:
 def machine(common: PlanCommon, utilisation: float | None, memory: float | None) -> tuple[Target, Prices]:
     """What to plan for: this machine, as calibrated if it was, or one of the table."""
     asked: Precision | None = None if common.precision == "auto" else common.precision
-    if common.device in ("auto", "cpu", "cuda"):
+    if _is_here(common):
         is_gpu = common.device == "cuda" or (common.device == "auto" and calibration.gpu_here() is not None)
         target, prices = calibration.this_machine("cuda" if is_gpu else "cpu", asked, common.threads)
         if utilisation is None:
@@ -247,6 +258,11 @@ def machine(common: PlanCommon, utilisation: float | None, memory: float | None)
     return target, paper_prices(target, precision_of(common, target))
 
 
+def _is_here(common: PlanCommon) -> bool:
+    """Whether it is this machine that is meant, and not one of the table."""
+    return common.device in ("auto", "cpu", "cuda")
+
+
 def precision_of(common: PlanCommon, target: Target) -> Precision:
     """What is asked for, or what that machine would choose."""
     return target.precision if common.precision == "auto" else common.precision
@@ -255,45 +271,45 @@ def precision_of(common: PlanCommon, target: Target) -> Precision:
 # ---- the other questions ------------------------------------------------------------------------------------
 
 
+def _refuse_beside_budget(names: list[str]) -> None:
+    if names:
+        raise UserError(
+            f"--{names[0]} beside --budget",
+            fix="leave it out: a budget chooses the batch and the steps, of a plain training with AdamW",
+        )
+
+
 def _budget(
-    budget: str,
-    preset: str,
-    head: HeadKind | None,
-    overrides: ModelFlags,
-    target: Target,
-    prices: Prices,
-    number: Precision,
-    corpus_tokens: float,
-    length: int | None,
-    common: PlanCommon,
+    preset: str, overrides: ModelFlags, means: choice.Means, corpus: tuple[Path, ...], common: PlanCommon
 ) -> int:
-    seconds = choice.seconds_in(budget)
-    if not corpus_tokens:
+    if not means.corpus_tokens:
         raise UserError("--budget without a corpus", fix="give --corpus FILE, or --tokens N")
     given = {key: value for key, value in dataclasses.asdict(overrides).items() if value is not None}
     given.setdefault("vocab", DEFAULT_VOCAB)
-    if model_config(preset, overrides).decoder_depth:
+    asked = model_config(preset, overrides)
+    if asked.decoder_depth:
         raise UserError(
             f"--budget for the preset {preset}", fix="choose a single stack, such as --preset modern-small"
         )
-    chosen = choice.choose(
-        preset, given, HeadConfig(kind=head or "lm"), target, prices, precision=number, budget_seconds=seconds,
-        corpus_tokens=corpus_tokens, length=length,
-    )  # fmt: skip
+    given |= fields_of_objective(means.head.kind, asked)
+    chosen = choice.choose(choice.candidates(preset, given), means)
     planned = {
         "preset": preset,
         "chosen": {
             "width": chosen.work.config.width, "depth": chosen.work.config.depth, "heads": chosen.work.config.heads,
             "ffn": chosen.work.config.ffn, "steps": chosen.steps, "batch": chosen.work.batch,
             "accumulate": chosen.work.accumulate, "passes": chosen.passes, "bound": chosen.bound,
-            "seconds": chosen.seconds, "corpus_tokens": corpus_tokens,
+            "seconds": chosen.seconds, "corpus_tokens": means.corpus_tokens,
         },
-        **figures(chosen.work, target, prices, Run(chosen.steps, corpus_tokens=round(corpus_tokens))),
+        "command": pretrain_command(preset, chosen, corpus, means.target, common),
+        **figures(
+            chosen.work, means.target, means.prices, Run(chosen.steps, corpus_tokens=round(means.corpus_tokens))
+        ),
     }  # fmt: skip
     if common.json:
         print(json.dumps(planned, ensure_ascii=False, indent=1))
     else:
-        plan_tables.show_choice(Console(highlight=False), planned)
+        plan_tables.show_choice(table_console(), planned)
     return 0
 
 
@@ -301,7 +317,7 @@ def _calibrate(common: PlanCommon) -> int:
     from headstart.training.calibrating import calibrate
     from headstart.training.machine import choose
 
-    if common.device not in ("auto", "cpu", "cuda"):
+    if not _is_here(common):
         raise UserError(
             f"--calibrate for {common.device}", fix="only this machine can be measured: leave --device out"
         )
@@ -311,7 +327,7 @@ def _calibrate(common: PlanCommon) -> int:
     if common.json:
         print(json.dumps(dataclasses.asdict(found), indent=1))
     else:
-        plan_tables.show_calibration(Console(highlight=False), found)
+        plan_tables.show_calibration(table_console(), found)
     return 0
 
 
@@ -320,9 +336,9 @@ def _check(paths: tuple[Path, ...], common: PlanCommon) -> int:
 
     rows = checked(paths)
     if common.json:
-        print(json.dumps({"runs": as_data(rows), **plan_tables.medians(rows)}, indent=1))
+        print(json.dumps({"runs": as_data(rows), **plan_tables.summary(rows)}, indent=1))
     else:
-        plan_tables.show_check(Console(highlight=False), rows)
+        plan_tables.show_check(table_console(), rows)
     return 0
 
 
@@ -335,5 +351,5 @@ def _study(study: str, target: Target, prices: Prices, common: PlanCommon) -> in
     if common.json:
         print(json.dumps({**dataclasses.asdict(found), "seconds": seconds}, ensure_ascii=False))
     else:
-        plan_tables.show_forecast(Console(highlight=False), found, target)
+        plan_tables.show_forecast(table_console(), found, target)
     return 0

@@ -1,16 +1,18 @@
 """What `headstart plan` prints: tables for a person."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from headstart.cli.plan_command import UNKNOWN_CORPUS
 from headstart.errors import visible
 from headstart.plan.answer import gigabytes, in_words
 from headstart.plan.calibration import Calibration
 from headstart.plan.machines import Target
+from headstart.plan.memory import LEAST_CLAIMED, MEGABYTE
 
 if TYPE_CHECKING:
     from headstart.study.forecast import Forecast
@@ -24,8 +26,22 @@ def _table(*columns: str, numbers: Sequence[str]) -> Table:
     return table
 
 
-def show(console: Console, planned: dict[str, Any]) -> None:
-    """All of a plan, the answer last."""
+def _percent(share: float, sign: str = "") -> str:
+    return f"{100 * share:{sign}.0f} %"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+_HERE = "`headstart plan --calibrate` does so on this machine"
+_ELSEWHERE = (
+    "the public peak rates of such a machine, at the utilisation stated above (`--utilisation` sets another)"
+)
+
+
+def show(console: Console, planned: dict[str, Any], *, is_here: bool) -> None:
+    """All of a plan, the answer last; `is_here` says that it is of this machine."""
     values = planned["symbols"]
     legend = ", ".join(
         f"{letter} = {value:,}" for letter, value in values.items() if letter != "C" or _has_classes(planned)
@@ -38,7 +54,7 @@ def show(console: Console, planned: dict[str, Any]) -> None:
     console.print()
     _memory(console, planned["memory"])
     console.print()
-    _time(console, planned)
+    _time(console, planned, is_here)
     console.print(f"\n[bold]{planned['answer']['sentence']}[/bold]", soft_wrap=True)
 
 
@@ -93,13 +109,13 @@ def _memory(console: Console, found: dict[str, Any]) -> None:
     console.print(f"[dim]{rest}[/dim]", soft_wrap=True)
 
 
-def _time(console: Console, planned: dict[str, Any]) -> None:
+def _time(console: Console, planned: dict[str, Any], is_here: bool) -> None:
     found, disk = planned["time"], planned["disk"]
     table = _table("time", numbers=[""])
     table.add_row("a step", in_words(found["step"]))
     most = sorted(found["kinds"].items(), key=lambda pair: -pair[1])[:4]
     for kind, seconds in most:
-        table.add_row(f"  {kind}", f"{seconds / found['step']:.0%}")
+        table.add_row(f"  {kind}", _percent(seconds / found["step"]))
     if found["training"] is not None:
         table.add_row(f"{found['steps']:,} steps", in_words(found["training"]))
     for key, words in (
@@ -111,7 +127,7 @@ def _time(console: Console, planned: dict[str, Any]) -> None:
     console.print(table)
     console.print(f"[dim]By {visible(found['source'])}.[/dim]", soft_wrap=True)
     if not found["is_calibrated"]:
-        console.print("[dim]Not measured: `headstart plan --calibrate` does so on this machine.[/dim]")
+        console.print(f"[dim]Not measured: {_HERE if is_here else _ELSEWHERE}.[/dim]", soft_wrap=True)
     parts = ", ".join(f"{kind} {gigabytes(count)}" for kind, count in disk.items())
     console.print(f"on disk: {gigabytes(sum(disk.values()))} ({parts})", soft_wrap=True)
 
@@ -122,8 +138,9 @@ def show_choice(console: Console, planned: dict[str, Any]) -> None:
     total = planned["parameters"]["total"]
     console.print(
         f"[bold]{planned['preset']}, {chosen['width']} wide, {chosen['depth']} deep[/bold]: {total:,} parameters, "
-        f"{chosen['steps']:,} steps of {chosen['batch']} texts, {chosen['passes']:.2g} passes over "
-        f"{chosen['corpus_tokens']:,.0f} tokens, {in_words(chosen['seconds'])} on {planned['time']['device']}",
+        f"{_counted(chosen['steps'], 'step')} of {_counted(chosen['batch'], 'text')}, "
+        f"{chosen['passes']:.2g} passes over {chosen['corpus_tokens']:,.0f} tokens, "
+        f"{in_words(chosen['seconds'])} on {planned['time']['device']}",
         soft_wrap=True,
     )
     console.print(
@@ -131,15 +148,9 @@ def show_choice(console: Console, planned: dict[str, Any]) -> None:
         f"{chosen['bound']}.",
         soft_wrap=True,
     )
-    lengths = planned["operations"]["length"]["source"]
-    command = (
-        f"headstart pretrain --corpus … --preset {planned['preset']} --width {chosen['width']} "
-        f"--depth {chosen['depth']} --heads {chosen['heads']} --ffn {chosen['ffn']} --length {lengths} "
-        f"--batch-tokens {chosen['batch'] * lengths} --steps {chosen['steps']} --out runs/base"
-    )
-    if chosen["accumulate"] > 1:
-        command += f" --accumulate {chosen['accumulate']}"
-    console.print(f"\n    {command}\n", soft_wrap=True)
+    console.print(f"\n    {visible(planned['command'])}\n", soft_wrap=True, markup=False)
+    if UNKNOWN_CORPUS in planned["command"].split():
+        console.print(f"{UNKNOWN_CORPUS} stands for the files of the text.")
     console.print(f"[dim]By {visible(planned['time']['source'])}.[/dim]", soft_wrap=True)
     needed = gigabytes(memory["total"] + memory["beside"])
     console.print(f"memory {needed} of {gigabytes(memory['available'])}")
@@ -160,17 +171,20 @@ def show_calibration(console: Console, found: Calibration) -> None:
 # ---- planned against measured -------------------------------------------------------------------------------
 
 
-def medians(rows: Iterable["Checked"]) -> dict[str, float | None]:
-    """The median of the relative errors, in time and in memory."""
+def summary(rows: Sequence["Checked"]) -> dict[str, float | None]:
+    """The median and the worst of the relative errors, in time and in memory, and what is not counted there."""
     found: dict[str, float | None] = {}
-    for name in ("seconds_error", "memory_error"):
-        errors = [abs(error) for row in rows if (error := getattr(row, name)) is not None]
+    claimed = [row for row in rows if row.is_memory_claimed]
+    for name, counted in (("seconds_error", rows), ("memory_error", claimed)):
+        errors = [abs(error) for row in counted if (error := getattr(row, name)) is not None]
         found[f"median_{name}"] = statistics.median(errors) if errors else None
-    return found
+        found[f"worst_{name}"] = max(errors, default=None)
+    measured = [row for row in rows if row.measured_memory]
+    return {**found, "runs_below_claimed_memory": len(measured) - len(claimed)}
 
 
 def show_check(console: Console, rows: Sequence["Checked"]) -> None:
-    """A line for each run, and the medians."""
+    """A line for each run, the medians, and what is not claimed."""
     numbers = ["step, planned", "measured", "error", "memory, planned", "measured", "error"]
     table = _table("run", "device", numbers=numbers)
     for row in rows:
@@ -179,16 +193,25 @@ def show_check(console: Console, rows: Sequence["Checked"]) -> None:
             *_pair(row.planned_memory, row.measured_memory, gigabytes),
         )  # fmt: skip
     console.print(table)
-    found = medians(rows)
+    found = summary(rows)
     for name, words in (("seconds", "time"), ("memory", "memory")):
-        error = found[f"median_{name}_error"]
-        console.print(f"median error in {words}: {'not known' if error is None else f'{error:.0%}'}")
+        middle, worst = found[f"median_{name}_error"], found[f"worst_{name}_error"]
+        shown = "not known"
+        if middle is not None and worst is not None:
+            shown = f"{_percent(middle)}, at worst {_percent(worst)}"
+        console.print(f"median error in {words}: {shown}", soft_wrap=True)
+    if below := found["runs_below_claimed_memory"]:
+        console.print(
+            f"{_counted(int(below), 'run')} took less than {LEAST_CLAIMED // MEGABYTE} MB, where the plan does not "
+            "claim to know the memory: not counted in the errors of memory",
+            soft_wrap=True,
+        )
 
 
 def _pair(planned: float, measured: float | None, words: Any) -> tuple[str, str, str]:
     if not measured:
         return words(planned), "–", "–"
-    return words(planned), words(measured), f"{planned / measured - 1:+.0%}"
+    return words(planned), words(measured), _percent(planned / measured - 1, "+")
 
 
 def show_forecast(console: Console, found: "Forecast", target: Target) -> None:

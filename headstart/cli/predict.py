@@ -64,4 +64,5 @@ def tell_standard_input(file: str) -> None:
 def tell_cut(count: int, length: int) -> None:
     """How many texts were longer than the run reads."""
     if count:
-        note(f"{count:,} texts are longer than {length:,} tokens and were cut there")
+        are, were = ("text is", "was") if count == 1 else ("texts are", "were")
+        note(f"{count:,} {are} longer than {length:,} tokens and {were} cut there")

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headstart.cli.consoles import table_console
 from headstart.cli.options import Common, CommonFlags
 from headstart.errors import visible
 
@@ -57,9 +57,7 @@ def _print(found: "list[RunSummary]") -> None:
         cells += [f"{run.depth} × {run.width}" if run.depth else "?", f"{run.step:,}/{run.steps:,}"]
         cells += [run.state, _headline(run), run.start, run.last_write[:16].replace("T", " ")]
         table.add_row(*(Text(visible(cell)) for cell in cells))
-    # As wide as it needs where the output is not a terminal, so that no cell is folded there.
-    terminal = Console(highlight=False)
-    console = terminal if terminal.is_terminal else Console(highlight=False, width=1000)
+    console = table_console()
     console.print(table)
     for run in found:
         if run.state == "broken":

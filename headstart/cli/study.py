@@ -58,6 +58,7 @@ def study(
     jobs: int | None = None,
     engine: Literal["processes", "ray"] = "processes",
     ray_address: str | None = None,
+    fast: Switch = False,
     out: Path | None = None,
     reading: ReadingFlags = ReadingOptions(),
     overrides: ModelFlags = ModelOverrides(),
@@ -135,6 +136,9 @@ def study(
     ray_address
         HOST:PORT of a running Ray cluster, or auto on one of its nodes; all nodes have to see the same files (default:
         RAY_ADDRESS, or a Ray of its own on this machine).
+    fast
+        Give up exact repetition on a GPU for quicker kernels; on a CPU there is nothing to give up. A study
+        that was begun with it says so, and goes on only with it.
     out
         The study's directory (default: studies/ and the name of the data).
     """
@@ -176,7 +180,7 @@ def study(
     with _progress() as (tell, on_progress):
         found = run(
             config, out=out, model={**model, **fields}, jobs=jobs, engine=engine, ray_address=ray_address,
-            device=common.device, command=_command(), tell=tell, on_progress=on_progress,
+            device=common.device, fast=fast, command=_command(), tell=tell, on_progress=on_progress,
         )  # fmt: skip
     report = write_report(out)
     if common.json:

@@ -177,7 +177,7 @@ def _print_page(console: Console, facts: dict[str, Any], diagnosis: "Diagnosis")
     what = facts.get("kind") or Path(facts["tokenizer"]).name
     title = Text(f"Tokenizer: {visible(what)}, {diagnosis.vocabulary:,} tokens", style="bold")
     console.print(title)
-    sample = f"{diagnosis.text_bytes / 1e6:,.1f} MB in {diagnosis.texts:,} texts"
+    sample = f"{diagnosis.text_bytes / 1e6:,.1f} MB in {diagnosis.texts:,} text{'' if diagnosis.texts == 1 else 's'}"
     names = ", ".join(Path(name).name for name in facts["files"])
     console.print(f"examined on {sample} of {visible(names)}", style="dim")
     for note in facts["notes"]:

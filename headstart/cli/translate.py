@@ -124,9 +124,8 @@ def translate(
             unknown_count += found.has_unknown
     tell_cut(cut_count, translator.length)
     if unknown_count:
-        note(
-            f"{unknown_count:,} texts hold what the run's tokenizer has no piece for, and is read as unknown"
-        )
+        hold = "text holds" if unknown_count == 1 else "texts hold"
+        note(f"{unknown_count:,} {hold} what the run's tokenizer has no piece for, and is read as unknown")
 
 
 def _as_json(translator: "Translator", found: "Translated", layer: int | None) -> dict[str, Any]:

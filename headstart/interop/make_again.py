@@ -35,6 +35,11 @@ def base_name(path: str) -> str:
     return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
 
 
+def is_exact(facts: dict[str, Any]) -> bool:
+    """Whether the same call gives the same weights: not where the run gave that up, with `--fast`."""
+    return not str(facts.get("exact", "")).startswith("no")
+
+
 def call_of(run: LoadedRun, facts: dict[str, Any], *, has_valid: bool = True) -> str:
     """The call; empty for a run that was not trained here. `facts` tell what it was computed on."""
     config, names = run.config, _files(run.config.data)
@@ -57,7 +62,7 @@ def call_of(run: LoadedRun, facts: dict[str, Any], *, has_valid: bool = True) ->
         threads = str(facts.get("threads", ""))
         lines.append(
             f"    machine=choose({device!r}, {str(facts.get('precision', 'auto'))!r}, "
-            f"{int(threads) if threads.isdecimal() else None}),"
+            f"{int(threads) if threads.isdecimal() else None}{'' if is_exact(facts) else ', fast=True'}),"
         )
     return "\n".join([*sorted(set(imports)), "", f"{function}(", *lines, ")"])
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from headstart import __version__
 from headstart.interop.card_usage import huggingface_usage, onnx_usage
-from headstart.interop.make_again import START, base_name, call_of
+from headstart.interop.make_again import START, base_name, call_of, is_exact
 from headstart.interop.markdown import code, code_block, table
 from headstart.plan import parameters
 from headstart.plan.operations import LEFT_OUT, Lengths, per_text
@@ -292,7 +292,8 @@ def machine_facts(path: Path) -> dict[str, str]:
 
 
 def _again(run: LoadedRun, result: dict[str, Any]) -> str:
-    call = call_of(run, machine_facts(run.path), has_valid="valid" in (result.get("counts") or {"valid": {}}))
+    facts = machine_facts(run.path)
+    call = call_of(run, facts, has_valid="valid" in (result.get("counts") or {"valid": {}}))
     if not call:
         return "The run was imported, and not trained here."
     said = [f"In a directory with the files above, with Headstart {__version__}:", code_block(call, "python")]
@@ -302,5 +303,7 @@ def _again(run: LoadedRun, result: dict[str, Any]) -> str:
         said.insert(1, "The tokenizer is the run's own, which lies in its directory.")
     said.append(
         "On the same kind of device, with the same precision, threads and versions, the weights are the same."
+        if is_exact(facts)
+        else "It was trained with `--fast`, which gives up exact repetition: the weights need not be the same."
     )
     return "\n\n".join(said)

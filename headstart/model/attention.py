@@ -13,18 +13,30 @@ from headstart.model.positions import Rotation
 from headstart.model.presets import ModelConfig
 
 FEW_QUERIES = 8
+KERNEL_MULTIPLE = 8  # a GPU's kernels want heads of a multiple of it
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
-    """Weighted means of the values, (batch, heads, queries, head width); zeros where nothing may be seen."""
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, dropout: float = 0.0, scale: float | None = None
+) -> Tensor:
+    """Weighted means of the values, (batch, heads, queries, head width); zeros where nothing may be seen.
+
+    `scale` is for heads that were made wider on a GPU: there it is not that of their width.
+    """
     if dropout and query.device.type == "cpu":
         return attend_with_dropout(query, key, value, mask, dropout)
     if mask.cuts is not None:
-        return attend_within(query, key, value, mask.cuts, mask.causal_square, dropout)
+        return attend_within(query, key, value, mask.cuts, mask.causal_square, dropout, scale)
     if not dropout and _is_quicker_by_the_book(query, mask):
         return attend_with_weights(query, key, value, mask)[0]
     mixed = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask.allowed, is_causal=mask.causal_square, dropout_p=dropout
+        query,
+        key,
+        value,
+        attn_mask=mask.allowed,
+        is_causal=mask.causal_square,
+        dropout_p=dropout,
+        scale=scale,
     )
     return mixed if mask.sees_nothing is None else mixed.masked_fill(mask.sees_nothing, 0.0)
 
@@ -115,6 +127,9 @@ class Attention(nn.Module):
         record: list[Tensor] | None = None,
     ) -> Tensor:
         """Attention of x over itself, or over `memory`; `record`, a list, receives the weights (slow path)."""
+        is_plain = memory is None and rotation is None and cache is None and record is None
+        if is_plain and x.is_cuda and self.head_width % KERNEL_MULTIPLE:
+            return self.in_wider_heads(x, mask)
         query, key, value = self._project(x, memory, rotation, cache)
         if self.shared_by > 1:  # after the cache, which so stays small
             key, value = (part.repeat_interleave(self.shared_by, dim=1) for part in (key, value))
@@ -124,6 +139,20 @@ class Attention(nn.Module):
             mixed, weights = attend_with_weights(query, key, value, mask)
             record.append(weights)
         return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def in_wider_heads(self, x: Tensor, mask: Mask) -> Tensor:
+        """The same with zeros up to a width that kernels take: in the matrices, which are less than what they make."""
+        spare = -self.head_width % KERNEL_MULTIPLE
+        width, dropout = self.head_width + spare, self.dropout if self.training else 0.0
+        bias = None if self.qkv.bias is None else _with_zeros(self.qkv.bias, 0, self.head_width, spare)
+        every = F.linear(x, _with_zeros(self.qkv.weight, 0, self.head_width, spare), bias)
+        parts = every.split([part // self.head_width * width for part in self.widths], dim=-1)
+        query, key, value = (part.unflatten(-1, (-1, width)).transpose(1, 2) for part in parts)
+        if self.shared_by > 1:
+            key, value = (part.repeat_interleave(self.shared_by, dim=1) for part in (key, value))
+        mixed = attend(query, key, value, mask, dropout, scale=self.head_width**-0.5)
+        output = _with_zeros(self.output.weight, 1, self.head_width, spare)
+        return F.linear(mixed.transpose(1, 2).flatten(2), output, self.output.bias)
 
     def _project(
         self, x: Tensor, memory: Tensor | None, rotation: Rotation | None, cache: LayerCache | None
@@ -153,3 +182,10 @@ class Attention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (batch, heads, length, head width)
+
+
+def _with_zeros(tensor: Tensor, dim: int, head_width: int, spare: int) -> Tensor:
+    """After the rows (or columns, in dimension 1) of each head so many of zeros."""
+    heads = tensor.unflatten(dim, (-1, head_width))
+    behind = [0, 0] * (heads.dim() - dim - 2)
+    return F.pad(heads, [*behind, 0, spare]).flatten(dim, dim + 1)

@@ -138,8 +138,9 @@ class Base(nn.Module):
         That is the last block at all other tokens. None where it cannot be done so.
         """
         sees_all = pooling == "last" if self.config.direction == "causal" else pooling != "mean"
-        is_empty = present is not None and not bool(present.any(dim=1).all())
-        if tokens.device.type != "cpu" or not sees_all or is_empty or self.config.positions == "rotary":
+        if tokens.device.type != "cpu" or not sees_all or self.config.positions == "rotary":
+            return None
+        if present is not None and not bool(present.any(dim=1).all()):  # a GPU would have to be waited for
             return None
         packed = pack(tokens, present, None, segments)
         ends = packed.cuts.offsets[: packed.texts + 1].long()

@@ -65,12 +65,18 @@ class Block(nn.Module):
         x: Tensor,
         mask: Mask,
         *,
+        below: Tensor | None = None,
         rotation: Rotation | None = None,
         memory: Tensor | None = None,
         memory_mask: Mask | None = None,
         cache: tuple[LayerCache, LayerCache] | None = None,
         record: dict[str, list[Tensor]] | None = None,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor | None]:
+        """What comes out; pre-norm in two parts, of which the block above makes the sum.
+
+        `below` is the second part of the block below: sum and norm are one pass over memory where they stand together.
+        """
+        x = self.summed(x, below)
         own, cross = cache or (None, None)
         x = self._sublayer(
             x,
@@ -91,7 +97,13 @@ class Block(nn.Module):
                     record=None if record is None else record["cross"],
                 ),
             )
-        return self._sublayer(x, self.feed_forward_norm, self.feed_forward)
+        if self.pre_norm:
+            return x, self.feed_forward(self.feed_forward_norm(x))
+        return self._sublayer(x, self.feed_forward_norm, self.feed_forward), None
+
+    def summed(self, x: Tensor, branch: Tensor | None) -> Tensor:
+        """The residual's sum with a branch whose dropout is still to come."""
+        return x if branch is None else self.dropout.add(x, branch)
 
     def at(self, x: Tensor, places: Tensor, mask: Mask) -> Tensor:
         """The same at some places alone, (1, places, width): the other tokens are keys and values, and end here."""
@@ -110,6 +122,9 @@ class Block(nn.Module):
 
 class Stack(nn.Module):
     """Blocks on top of each other; pre-norm stacks end with a norm of their own."""
+
+    sums_in: torch.dtype | None = None
+    """What the residuals are summed up in while training; None: what they come in."""
 
     def __init__(self, config: ModelConfig, depth: int, cross: bool = False) -> None:
         super().__init__()
@@ -132,21 +147,30 @@ class Stack(nn.Module):
     ) -> Tensor:
         """`at` names places: then the last block gives vectors there alone, and computes no others."""
         rotation = self.rotation(positions, x.dtype)
+        if self.sums_in is not None and self.training:
+            x = x.to(self.sums_in)
+        below: Tensor | None = None
         for index, block in enumerate(self.blocks):
             if at is not None and index == len(self.blocks) - 1:
                 assert isinstance(block, Block)
-                x = block.at(x, at, mask)
+                x, below = block.at(block.summed(x, below), at, mask), None
                 break
-            x = block(
+            x, below = block(
                 x,
                 mask,
+                below=below,
                 rotation=rotation,
                 memory=memory,
                 memory_mask=memory_mask,
                 cache=cache[index] if cache is not None else None,
                 record=record,
             )
-        return self.final_norm(x)
+        return self.ended(x, below)
+
+    def ended(self, x: Tensor, below: Tensor | None) -> Tensor:
+        """What the last block gave, summed and normed."""
+        block = self.blocks[-1] if below is not None else None
+        return self.final_norm(block.summed(x, below) if isinstance(block, Block) else x)
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | None:
         """How queries and keys at these positions are turned; None where positions are not rotary."""

@@ -4,21 +4,20 @@ The output layer and the loss in one: tokens are taken a chunk at a time, and of
 computed at once, so that its logits can be forgotten. The same operations as by the book, in another order.
 """
 
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from headstart.model.cpu_logits import ChunkLoss, CpuLogits
+from headstart.model import gpu_loss
+from headstart.model.cpu_logits import IGNORED, ChunkLoss, CpuLogits
 
 CHUNK_NUMBERS = 1 << 22  # logits of a chunk on a CPU: 16 MB of them stay near the processor …
 CHUNK_TOKENS = 256  # … but a product of few rows is slow, and each chunk adds to the whole matrix's gradient
 GPU_CHUNK_NUMBERS = 1 << 28
 BLOCK_ROWS = 8_192
-IGNORED = -100  # a target that does not count
+ROW_MULTIPLE = 64
 
 
 class TokenLoss(NamedTuple):
@@ -36,7 +35,6 @@ def output_loss(
     smoothing: float = 0.0,
     *,
     wants_right: bool = True,
-    is_compiled: bool = False,
 ) -> TokenLoss:
     """Cross-entropy of hidden (tokens, width) under the output layer; `smoothing` is shared by all tokens alike.
 
@@ -45,7 +43,7 @@ def output_loss(
     """
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-    return TokenLoss(*_OutputLoss.apply(hidden, weight, bias, targets, smoothing, wants_right, is_compiled))
+    return TokenLoss(*_OutputLoss.apply(hidden, weight, bias, targets, smoothing, wants_right))
 
 
 class _OutputLoss(torch.autograd.Function):
@@ -58,7 +56,6 @@ class _OutputLoss(torch.autograd.Function):
         targets: Tensor,
         smoothing: float,
         wants_right: bool,
-        is_compiled: bool,
     ) -> tuple[Tensor, Tensor]:
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         matrix = weight.to(hidden.dtype)
@@ -69,17 +66,21 @@ class _OutputLoss(torch.autograd.Function):
         to_weight = torch.zeros_like(weight, dtype=exact) if wants_weight else None
         to_bias = torch.zeros_like(bias, dtype=exact) if wants_bias and bias is not None else None
         chunks, wants_slopes = _chunks(len(hidden), len(weight), hidden.device), any(ctx.needs_input_grad)
-        room = CpuLogits(_longest(chunks), matrix, exact) if hidden.device.type == "cpu" else None
+        on_cpu = CpuLogits(_longest(chunks), matrix, exact) if hidden.device.type == "cpu" else None
+        room = None if on_cpu else _room(_longest(chunks), len(weight), hidden)
         for some in chunks:
             rows = hidden[some]
-            if room is not None:
-                found = room.loss(
+            if on_cpu is not None:
+                found = on_cpu.loss(
                     rows, bias, targets[some], targets[some] == IGNORED, smoothing,
                     wants_right=wants_right, wants_slopes=wants_slopes,
                 )  # fmt: skip
             else:
-                function = compiled() if is_compiled else loss_and_slopes
-                found = function(rows @ matrix.T, bias, targets[some], smoothing, wants_right, wants_slopes)
+                assert room is not None
+                has_kernel = exact == torch.float32 and hidden.is_cuda and gpu_loss.is_available()
+                function = gpu_loss.loss_in_place if has_kernel else loss_and_slopes
+                logits = torch.mm(rows, matrix.T, out=room[: len(rows), : len(weight)])
+                found = function(logits, bias, targets[some], smoothing, wants_right, wants_slopes)
             loss_sum += found.sum
             if found.right is not None:
                 right += found.right
@@ -89,11 +90,7 @@ class _OutputLoss(torch.autograd.Function):
             if to_hidden is not None:
                 torch.mm(slopes, matrix, out=to_hidden[some])
             if to_weight is not None:
-                if exact == hidden.dtype:
-                    to_weight.addmm_(slopes.T, rows)
-                else:  # a block at a time: what is added is in other numbers, and would be copied whole
-                    for block in _blocks(len(weight), hidden.device):
-                        to_weight[block] += slopes[:, block].T @ rows
+                _add_product(to_weight, slopes.T, rows)
             if to_bias is not None:
                 to_bias += (slopes if found.exact_slopes is None else found.exact_slopes).sum(
                     dim=0, dtype=exact
@@ -108,7 +105,7 @@ class _OutputLoss(torch.autograd.Function):
         found = ctx.saved_tensors
         if slope.device.type != "cpu" or slope != 1:  # on a GPU to look would be to wait
             found = [None if gradient is None else gradient.mul_(slope) for gradient in found]
-        return *found, None, None, None, None
+        return *found, None, None, None
 
 
 def loss_and_slopes(
@@ -139,26 +136,25 @@ def loss_and_slopes(
     counted = (~ignored).to(logits.dtype)
     if smoothing:
         logits -= counted * (smoothing / logits.shape[-1])
-    if (
-        torch.compiler.is_compiling()
-    ):  # a comparison at every place costs nothing in a pass that is made anyway
-        places = torch.arange(logits.shape[-1], device=logits.device)
-        logits -= (places == wanted) * (counted * (1 - smoothing))
-    else:
-        rows = torch.arange(len(logits), device=logits.device)
-        logits[rows, wanted[:, 0]] -= counted[:, 0] * (1 - smoothing)
+    rows = torch.arange(len(logits), device=logits.device)
+    logits[rows, wanted[:, 0]] -= counted[:, 0] * (1 - smoothing)
     return ChunkLoss(loss_sum, right, logits.to(dtype), None)
 
 
-@functools.cache
-def compiled() -> Callable[..., ChunkLoss]:
-    """The same in as few passes over the logits as the compiler makes of it."""
-    return torch.compile(loss_and_slopes)  # again for any size, where a second one comes
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add a product to what may be in more exact numbers than its factors."""
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    elif total.is_cuda:
+        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
+    else:  # a block at a time: what is added is in other numbers, and would be copied whole
+        for first in range(0, len(total), BLOCK_ROWS):
+            total[first : first + BLOCK_ROWS] += left[first : first + BLOCK_ROWS] @ right
 
 
-def _blocks(vocab: int, device: torch.device) -> list[slice]:
-    size = BLOCK_ROWS if device.type == "cpu" else vocab
-    return [slice(first, first + size) for first in range(0, vocab, size)]
+def _room(rows: int, vocab: int, like: Tensor) -> Tensor:
+    """For the logits of a chunk, one after the other; a GPU reads rows that begin at even places quicker."""
+    return like.new_empty(rows, -(-vocab // ROW_MULTIPLE) * ROW_MULTIPLE)
 
 
 def _longest(chunks: list[slice]) -> int:
@@ -168,5 +164,8 @@ def _longest(chunks: list[slice]) -> int:
 def _chunks(tokens: int, vocab: int, device: torch.device) -> list[slice]:
     size = max(CHUNK_TOKENS, CHUNK_NUMBERS // vocab)
     if device.type != "cpu":
-        size = max(1, GPU_CHUNK_NUMBERS // vocab)
+        # Of one size where that can be: a compiler then has one case, and products have even sides.
+        count = max(1, -(-tokens * vocab // GPU_CHUNK_NUMBERS))
+        count = next((more for more in range(count, 2 * count) if tokens % more == 0), count)
+        size = max(1, -(-tokens // count))
     return [slice(first, min(first + size, tokens)) for first in range(0, tokens, size)]

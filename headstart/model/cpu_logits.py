@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 ROW_MULTIPLE = 64
+IGNORED = -100  # a target that does not count
 
 
 class ChunkLoss(NamedTuple):

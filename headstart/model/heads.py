@@ -57,9 +57,6 @@ def token_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 class LanguageModelHead(nn.Module):
     """The next token, at every position; the translation head too."""
 
-    is_compiled = False
-    """Whether the loss goes through the compiler."""
-
     def __init__(self, config: ModelConfig, head: HeadConfig, base: AnyBase) -> None:
         super().__init__()
         self.output = make_output(config, base)
@@ -73,9 +70,8 @@ class LanguageModelHead(nn.Module):
     ) -> TokenLoss:
         """The loss of vectors (tokens, width), each with its target, without holding all their logits."""
         return output_loss(
-            hidden, self.output.weight, self.output.bias, targets, smoothing,
-            wants_right=wants_right, is_compiled=self.is_compiled,
-        )  # fmt: skip
+            hidden, self.output.weight, self.output.bias, targets, smoothing, wants_right=wants_right
+        )
 
     def loss(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return token_loss(logits, targets)
@@ -83,9 +79,6 @@ class LanguageModelHead(nn.Module):
 
 class MaskedHead(nn.Module):
     """The token behind a mask, through BERT's transform; give it only the vectors at masked places."""
-
-    is_compiled = False
-    """Whether the loss goes through the compiler."""
 
     def __init__(self, config: ModelConfig, head: HeadConfig, base: AnyBase) -> None:
         super().__init__()
@@ -101,10 +94,7 @@ class MaskedHead(nn.Module):
 
     def loss_at(self, hidden: Tensor, targets: Tensor) -> TokenLoss:
         """The loss of vectors (tokens, width), each with its target, without holding all their logits."""
-        return output_loss(
-            self._transformed(hidden), self.output.weight, self.output.bias, targets,
-            is_compiled=self.is_compiled,
-        )  # fmt: skip
+        return output_loss(self._transformed(hidden), self.output.weight, self.output.bias, targets)
 
     def _transformed(self, hidden: Tensor) -> Tensor:
         return self.transform_norm(self.activation(self.transform(hidden)))

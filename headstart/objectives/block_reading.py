@@ -1,7 +1,6 @@
 """Blocks with documents side by side: one long row, with the places where documents begin."""
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from headstart.model.masks import Cuts
@@ -30,11 +29,9 @@ def with_offsets(batch: Batch) -> Batch:
 def read_blocks(model: Model, batch: Tensors) -> Tensor:
     """A vector for each token of the batch, (tokens, width)."""
     tokens, offsets = batch["tokens"], batch.get("offsets")
-    # Dropout on attention's weights wants the square that the offsets would spare; and that the kernel for them is
-    # exact on a GPU has not been shown.
+    # Dropout on attention's weights wants the square that the offsets would spare.
     has_dropout = model.training and model.config.attention_dropout > 0
-    must_be_exact = tokens.is_cuda and torch.are_deterministic_algorithms_enabled()
-    if offsets is None or has_dropout or must_be_exact:
+    if offsets is None or has_dropout:
         return model.base(tokens, documents=batch.get("documents")).flatten(0, 1)
     # On a GPU nobody asks for the ends: they would have to be fetched.
     ends = (tokens.numel(),) if offsets.is_cuda else tuple(offsets[1:].tolist())

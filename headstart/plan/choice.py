@@ -8,7 +8,7 @@ corpus is then read for all of that time, up to 20 passes: beyond, a small model
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,20 @@ SIZES = (
     (1024, 16),
     (1280, 24),
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """What there is to train with, whatever the size of the model."""
+
+    head: HeadConfig
+    target: Target
+    prices: Prices
+    precision: Precision
+    budget_seconds: float
+    corpus_tokens: float
+    length: int | None = None
+    """Tokens of a text; None: the model's context."""
 
 
 @dataclass(frozen=True)
@@ -82,28 +96,17 @@ def candidates(preset_name: str, overrides: dict[str, Any]) -> Iterator[ModelCon
             yield replace(like, width=width, depth=depth, heads=heads, ffn=ffn)
 
 
-def choose(
-    preset_name: str,
-    overrides: dict[str, Any],
-    head: HeadConfig,
-    target: Target,
-    prices: Prices,
-    *,
-    precision: Precision,
-    budget_seconds: float,
-    corpus_tokens: float,
-    length: int | None = None,
-) -> Choice:
-    """The largest model that is worth it; at least the smallest."""
+def choose(sizes: Iterable[ModelConfig], means: Means) -> Choice:
+    """The largest model that is worth it, of these from the smallest on; at least the smallest."""
     chosen: Choice | None = None
     bound = "the sizes that there are"
-    for config in candidates(preset_name, overrides):
-        found = _reading(config, head, target, prices, precision, budget_seconds, corpus_tokens, length)
+    for config in sizes:
+        found = _reading(config, means)
         if found is None:
             bound = "the memory"
             break
         tokens = found.steps * found.work.batch * found.work.lengths.source
-        useful = min(tokens, USEFUL_PASSES * corpus_tokens)
+        useful = min(tokens, USEFUL_PASSES * means.corpus_tokens)
         if chosen is not None and useful < TOKENS_A_PARAMETER * found.parameters:
             bound = "the text" if useful < tokens else "the time"
             break
@@ -113,34 +116,26 @@ def choose(
     return replace(chosen, bound=bound)
 
 
-def _reading(
-    config: ModelConfig,
-    head: HeadConfig,
-    target: Target,
-    prices: Prices,
-    precision: Precision,
-    budget_seconds: float,
-    corpus_tokens: float,
-    length: int | None,
-) -> Choice | None:
+def _reading(config: ModelConfig, means: Means) -> Choice | None:
     """How much of the corpus a model reads in the time, in batches that fit; None if none does."""
-    n = min(length or config.context, config.context)
-    batch = max(1, (CPU_BATCH_TOKENS if target.kind == "cpu" else GPU_BATCH_TOKENS) // n)
-    work = Workload(
-        config=config, head=head, batch=batch, lengths=Lengths(n), device=target.kind, precision=precision,
-        reading=reading_of(head.kind),
+    n = min(means.length or config.context, config.context)
+    batch = max(1, (CPU_BATCH_TOKENS if means.target.kind == "cpu" else GPU_BATCH_TOKENS) // n)
+    whole = Workload(
+        config=config, head=means.head, batch=batch, lengths=Lengths(n), device=means.target.kind,
+        precision=means.precision, reading=reading_of(means.head.kind),
     )  # fmt: skip
-    whole = work
 
     def fits(size: int) -> bool:
         parts = -(-whole.batch // size)
-        return needed(training_memory(replace(whole, accumulate=parts)), target) <= target.memory
+        return needed(training_memory(replace(whole, accumulate=parts)), means.target) <= means.target.memory
 
     at_once = largest_fitting(fits, batch)
     if not at_once:
         return None
-    work = replace(work, accumulate=-(-batch // at_once))
-    each = step_seconds(work, prices).total
+    work = replace(whole, accumulate=-(-batch // at_once))
+    each = step_seconds(work, means.prices).total
     tokens = batch * n
-    steps = max(1, int(min(budget_seconds / each, MOST_PASSES * corpus_tokens / tokens)))
-    return Choice(work, total(config, head), steps, steps * each, steps * tokens / corpus_tokens, "")
+    steps = max(1, int(min(means.budget_seconds / each, MOST_PASSES * means.corpus_tokens / tokens)))
+    return Choice(
+        work, total(config, means.head), steps, steps * each, steps * tokens / means.corpus_tokens, ""
+    )

@@ -143,7 +143,9 @@ def with_overrides(target: Target, utilisation: float | None, memory: float | No
             raise UserError(
                 f"a utilisation of {utilisation}", fix="give a share between 0 and 1, such as 0.4"
             )
-        target = replace(target, utilisation=utilisation, why=f"{utilisation:.0%} of the peak, as given")
+        target = replace(
+            target, utilisation=utilisation, why=f"{100 * utilisation:.3g} % of the peak, as given"
+        )
     if memory is not None:
         if memory <= 0:
             raise UserError(f"a memory of {memory} GB", fix="give a number over 0, such as --memory 8")

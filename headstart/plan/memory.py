@@ -4,6 +4,7 @@ A step is walked through in the order of its work: forward fills memory with wha
 logits, backward frees block after block while gradients grow. The peak is the fullest moment of that walk.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -18,6 +19,8 @@ KINDS = (
     "libraries", "allocator",
 )  # fmt: skip
 MEGABYTE = 2**20
+# Less than this is mostly what libraries and the interpreter happen to hold: no accuracy is claimed there.
+LEAST_CLAIMED = 500 * MEGABYTE
 # Logits of a chunk of the loss, tokens in it at least, and rows of the matrix at a time (model/chunked_loss.py; a test
 # keeps them equal).
 CHUNK_NUMBERS: dict[DeviceKind, int] = {"cpu": 1 << 22, "cuda": 1 << 28}
@@ -236,14 +239,13 @@ def loss_bytes(work: Workload) -> int:
     half = work.precision == "bf16"
     if work.device == "cpu":  # one buffer for all chunks, and one more for products in half precision
         logits = min(p, max(CHUNK_TOKENS, CHUNK_NUMBERS["cpu"] // vocab)) * vocab * (EXACT + half * e)
-    else:  # logits and their exponentials; from the second chunk on, the slopes of the one before are still held
-        chunk = min(p * vocab, max(vocab, CHUNK_NUMBERS["cuda"]))
-        second = min(chunk, p * vocab - chunk)
-        logits = max(2 * EXACT * chunk, chunk * e + 2 * EXACT * second if second else 0)
+    else:  # one buffer for all chunks, over which the slopes are written
+        chunks = max(1, math.ceil(p * vocab / CHUNK_NUMBERS["cuda"]))
+        logits = math.ceil(p / chunks) * vocab * e
     slopes = p * d * e
     picked = 0 if work.head.kind == "lm" else p * d * EXACT
-    block = min(vocab, BLOCK_ROWS) if work.device == "cpu" else vocab
-    # In half precision what is read, the matrix, and a part of its gradient, which is added in full.
+    # In half precision what is read and the matrix; and on a CPU a part of its gradient, which is added in full.
+    block = min(vocab, BLOCK_ROWS) if work.device == "cpu" else 0
     copies = (p + vocab + block) * d * e + block * d * EXACT if half else 0
     return logits + slopes + picked + copies
 

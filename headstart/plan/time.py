@@ -31,7 +31,7 @@ BACKWARD_SHARE = 2 / 3  # of the operations of a step
 PASSES = 6.0
 # Bytes moved for each number over the vocabulary: made, summed, turned into slopes, multiplied twice. On a CPU a chunk
 # stays near the processor.
-LOGIT_BYTES: dict[DeviceKind, int] = {"cpu": 20, "cuda": 50}
+LOGIT_BYTES: dict[DeviceKind, int] = {"cpu": 20, "cuda": 12}
 # For each parameter: AdamW reads four numbers and writes three, the norm and the clip three; forgetting, casting.
 UPDATE_BYTES = 4 * 12
 WEIGHT_BYTES = 12  # an attention weight that is kept: a product, a softmax, a mask, and back

@@ -160,6 +160,8 @@ class StudyPart:
     """Threads of every trial: fixed, so that the results do not depend on how many run side by side."""
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    fast: bool = False
+    """On a GPU exact repetition is given up for speed; as resolved, whether it was."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,7 @@ def _forecast(config: StudyConfig, overrides: dict[str, Any], target: Target, pr
         if arm.kind == "scratch-long":
             seconds += extra
         parts.append(Part(f"{arm.name}, {budget:,} labels", count, steps, count * seconds))
-    return Forecast(parts, sizes.assumptions(config))
+    return Forecast(parts, sizes.assumptions(len(rates_of(config.finetune, model))))
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,8 @@ class _Sizes:
     def budgets(self) -> list[int]:
         return [*(budget for budget in (50, 200, 800) if budget < self.rows), self.rows]
 
-    def assumptions(self, config: StudyConfig) -> list[str]:
-        rates = (
-            "three learning rates"
-            if not config.finetune.rates
-            else f"{len(config.finetune.rates)} learning rates"
-        )
+    def assumptions(self, tries: int) -> list[str]:
+        rates = f"{tries} learning rate{'' if tries == 1 else 's'}"
         return [
             f"{BYTES_A_TOKEN:g} bytes a token: {sum(self.corpus_tokens):,.0f} in the corpus, "
             f"{self.text_tokens:.0f} in a labelled text; {rates} for every neural trial; all cores at work "

@@ -113,7 +113,10 @@ def prepare(
         raise UserError(
             "nothing to pretrain on", fix="give --corpus, or a base with --start, or --demo plain"
         )
-    machine = choose(device, study.precision, study.threads)
+    machine = choose(device, study.precision, study.threads, fast=study.fast)
+    if study.fast:
+        for reason in machine.reasons:
+            tell(reason)
     words = _tokenizer(config, directory, sets["train"], tell)
     model = _model(config, overrides, words)
     if sets["train"].texts_b is not None:
@@ -121,7 +124,7 @@ def prepare(
     is_cpu = machine.device.type == "cpu"
     config = dataclasses.replace(
         config,
-        study=dataclasses.replace(study, precision=machine.precision),
+        study=dataclasses.replace(study, precision=machine.precision, fast=machine.is_fast),
         pretrain=[
             dataclasses.replace(
                 phase,

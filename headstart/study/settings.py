@@ -90,6 +90,8 @@ def with_start(config: StudyConfig) -> StudyConfig:
 def settings_of(material: Material, given: StudyConfig, model: dict[str, Any]) -> dict[str, Any]:
     """All settings as resolved, files under the names that they were given by, and what was in them."""
     config, data = dataclasses.asdict(material.config), material.facts["data"]
+    if not config["study"]["fast"]:
+        del config["study"]["fast"]  # an exact study has the bytes that it had before there was another kind
     for phase, asked in zip(config["pretrain"], given.pretrain, strict=True):
         phase |= {"corpus": asked.corpus, "valid": asked.valid}
     config["finetune"] |= {name: getattr(given.finetune, name) for name in ("train", "valid", "test")}
@@ -112,7 +114,8 @@ def check_same(directory: Path, settings: dict[str, Any]) -> None:
     """Refuse a command that differs from the one that began this directory in what its trials hang on."""
     file = directory / "study.toml"
     if file.exists():
-        before, now = _compared(_with_defaults(file)), _compared(tomllib.loads(to_toml(settings)))
+        kept, asked = read_toml(file), tomllib.loads(to_toml(settings))
+        before, now = (_compared(_with_defaults(one, str(file))) for one in (kept, asked))
         differing = [
             f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
             for key in sorted({*before, *now}, key=lambda key: (key.startswith("content."), key))
@@ -127,11 +130,10 @@ def check_same(directory: Path, settings: dict[str, Any]) -> None:
     write_whole(file, to_toml(settings).encode())
 
 
-def _with_defaults(file: Path) -> dict[str, Any]:
-    """What the file says; a setting that it does not know yet was as is usual."""
-    kept = read_toml(file)
-    apart: dict[str, Any] = {name: kept.pop(name) for name in ("model", "material") if name in kept}
-    full = dataclasses.asdict(build(StudyConfig, kept, str(file)))
+def _with_defaults(settings: dict[str, Any], file: str) -> dict[str, Any]:
+    """What they say; a setting that they do not name was as is usual."""
+    apart: dict[str, Any] = {name: settings.pop(name) for name in ("model", "material") if name in settings}
+    full = dataclasses.asdict(build(StudyConfig, settings, file))
     return tomllib.loads(to_toml({**full, **apart}))
 
 

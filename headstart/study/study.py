@@ -58,6 +58,7 @@ def study(
     engine: Engine = "processes",
     ray_address: str | None = None,
     device: Device = "auto",
+    fast: bool = False,
     command: list[str] | None = None,
     tell: Callable[[str], None] = lambda line: None,
     on_progress: Callable[[StudyProgress], None] = lambda progress: None,
@@ -65,10 +66,13 @@ def study(
     """Prepare, carry out what is missing, summarise; returns what study.json holds.
 
     The data is that of the settings, unless it is given beside them: paths, frames or datasets (text/in_memory.py).
-    Neither the jobs nor the engine that runs them bears on the results.
+    Neither the jobs nor the engine that runs them bears on the results. With `fast` on a GPU the same call need not
+    give the same bytes.
     """
     is_demo = config is None and corpus is None and train is None
     config, directory = config or (demo_config() if is_demo else StudyConfig()), Path(out)
+    if fast:
+        config = dataclasses.replace(config, study=dataclasses.replace(config.study, fast=True))
     data = given_data(config, corpus, train, valid, test)
     check(data.config)
     if jobs is not None and jobs < 1:
@@ -203,11 +207,12 @@ class _Times:
 
     def __init__(self, material: Material, jobs: int | None) -> None:
         self.file = material.directory / "timing.json"
-        machine = choose(material.device, material.config.study.precision, material.config.study.threads)
+        study = material.config.study
+        machine = choose(material.device, study.precision, study.threads, fast=study.fast)
         self.times: dict[str, Any] = {"seconds": 0.0, "pretraining": {}, "trials": {}}
         if self.file.exists():
             self.times |= json.loads(self.file.read_bytes())
-        self.times |= {"jobs": jobs, "threads": material.config.study.threads, "machine": machine.facts()}
+        self.times |= {"jobs": jobs, "threads": study.threads, "machine": machine.facts()}
         self._since = time.monotonic()
 
     def note(self, outcome: Outcome) -> None:

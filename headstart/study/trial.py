@@ -42,7 +42,7 @@ Try = tuple[dict[str, float | None], list[dict[str, float]], Path]
 
 def _machine(material: Material) -> Machine:
     study = material.config.study
-    return choose(material.device, study.precision, study.threads)
+    return choose(material.device, study.precision, study.threads, fast=study.fast)
 
 
 # ---- pretraining --------------------------------------------------------------------------------------------

@@ -140,7 +140,8 @@ def _conflicts(labelled: LabelledSet) -> list[LabelWarning]:
     places = tuple(labelled.places[row] for row in groups[0])
     labels = " and ".join(dict.fromkeys(shown(labelled.labels[row]) for row in groups[0]))
     message = (
-        f"{len(groups):,} texts stand with different labels, in {row_count:,} rows; "
+        f"{len(groups):,} {'text stands' if len(groups) == 1 else 'texts stand'} with different labels, "
+        f"in {row_count:,} rows; "
         f"first {' and '.join(places[:3])}: {labels}"
     )
     return [LabelWarning("conflicting_labels", message, len(groups), places)]

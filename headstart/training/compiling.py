@@ -1,7 +1,8 @@
-"""Compiled blocks: fewer passes over memory, for a wait of a minute before the first step.
+"""Compiled blocks: fewer passes over memory, for a wait of half a minute before the first step.
 
 It pays in a long training on a GPU, soonest with batches of one shape. Whether it is done follows from the
-configuration, so that a run that goes on makes the same choice.
+configuration, so that a run that goes on makes the same choice. The same run gives the same bytes, compiled or not
+(benchmarks/exact_resume_gpu.py), but not compiled and not.
 """
 
 from collections.abc import Iterator
@@ -9,21 +10,32 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
-from headstart.model.blocks import Block
+from headstart.model.base import Embedding
+from headstart.model.blocks import Block, Stack
 from headstart.model.model import Model
+from headstart.model.presets import ModelConfig
 from headstart.objectives.causal import Causal
 from headstart.objectives.masked import Masked
 from headstart.objectives.objective import Objective
 from headstart.training.machine import Machine
 
-FEWEST_STEPS = 3_000
-FEWEST_STEPS_OF_MANY_SHAPES = 10_000  # kernels for any shape gain less
+LEAST_WORK = (
+    2e11  # in tokens times layers times width: a thousand million of them were seen to save 0.1 to 0.25 s
+)
+FEWEST_STEPS_OF_MANY_SHAPES = 10_000
 
 
-def pays(objective: Objective, steps: int, machine: Machine) -> bool:
-    """Whether compiling is worth its wait; with --fast alone, since that it is exact has not been shown."""
-    fewest = FEWEST_STEPS if has_one_shape(objective) else FEWEST_STEPS_OF_MANY_SHAPES
-    return machine.is_fast and steps >= fewest
+def pays(objective: Objective, config: ModelConfig, steps: int, machine: Machine) -> bool:
+    """Whether compiling is worth its wait.
+
+    For batches of many shapes with --fast alone, since that it is exact there has not been shown.
+    """
+    if machine.device.type != "cuda" or machine.ranks.world > 1:
+        return False
+    if isinstance(objective, Causal | Masked):
+        tokens = steps * objective.batch * objective.blocks.length
+        return tokens * config.depth * config.width >= LEAST_WORK
+    return machine.is_fast and steps >= FEWEST_STEPS_OF_MANY_SHAPES
 
 
 def has_one_shape(objective: Objective) -> bool:
@@ -32,24 +44,52 @@ def has_one_shape(objective: Objective) -> bool:
 
 
 @contextmanager
+def quickened(model: Model, objective: Objective, machine: Machine, is_compiled: bool) -> Iterator[None]:
+    """Within `with`, training by what is quickest on the machine, of what it may use."""
+    one_shape = has_one_shape(objective)
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    for stack in stacks:
+        stack.sums_in = machine.sums_in
+    try:
+        with machine.kernels(has_one_shape=one_shape), compiled(model, is_compiled, has_one_shape=one_shape):
+            yield
+    finally:
+        for stack in stacks:
+            stack.sums_in = None
+
+
+@contextmanager
 def compiled(model: Model, is_wanted: bool, *, has_one_shape: bool = True) -> Iterator[None]:
-    """Within `with`, what most of the time is spent in is compiled: every block, and the loss over the vocabulary.
+    """Within `with` the model is compiled: embedding, every block, and last norm.
 
     For batches of many shapes once for all of them, or a compilation would come with each.
     """
     if not is_wanted:
         yield
         return
-    blocks = [module for module in model.modules() if isinstance(module, Block)]
-    for block in blocks:
-        block.compile(dynamic=not has_one_shape)
-    model.head.is_compiled = True
+    parts = [module for module in model.modules() if isinstance(module, Embedding | Block)]
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    for part in parts:
+        part.compile(dynamic=not has_one_shape)
+    for stack in stacks:
+        stack.ended = torch.compile(stack.ended, dynamic=not has_one_shape)  # type: ignore[method-assign]
     try:
-        yield
+        with _exactly():
+            yield
     finally:
-        for block in blocks:
-            block._compiled_call_impl = None
-        model.head.is_compiled = False
+        for part in parts:
+            part._compiled_call_impl = None
+        for stack in stacks:
+            del stack.ended
+
+
+def _exactly() -> AbstractContextManager[object]:
+    """Where runs have to repeat themselves, no kernel is chosen by the clock."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return nullcontext()
+    import torch._inductor.config as inductor
+
+    return inductor.patch(deterministic=True)
 
 
 def as_written(is_compiled: bool) -> AbstractContextManager[None]:

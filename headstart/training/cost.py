@@ -21,7 +21,7 @@ from headstart.objectives.classification import Classification
 from headstart.objectives.objective import Objective
 from headstart.plan.calibration import cpu_here, cpu_name, facts_of, found
 from headstart.plan.machines import card_like
-from headstart.plan.memory import training_memory
+from headstart.plan.memory import LEAST_CLAIMED, training_memory
 from headstart.plan.operations import Lengths
 from headstart.plan.time import paper_prices, step_seconds
 from headstart.plan.workload import DeviceKind, Reading, Workload, reading_of
@@ -154,6 +154,11 @@ class Checked:
         return self.planned_seconds / self.measured_seconds - 1 if self.measured_seconds else None
 
     @property
+    def is_memory_claimed(self) -> bool:
+        """Whether the run is of a size at which the plan claims to know its memory."""
+        return bool(self.measured_memory) and (self.measured_memory or 0) >= LEAST_CLAIMED
+
+    @property
     def memory_error(self) -> float | None:
         return self.planned_memory / self.measured_memory - 1 if self.measured_memory else None
 
@@ -163,7 +168,8 @@ def checked(paths: Iterable[Path]) -> list[Checked]:
     rows = []
     for path in paths:
         if not path.is_dir():
-            raise UserError("is no directory", where=str(path), fix="give a run, or a folder of runs")
+            what = "this is a file" if path.exists() else "there is no such directory"
+            raise UserError(what, where=str(path), fix="give a run, or a folder of runs")
         files = sorted(path.glob(f"**/{FILE}"))
         if not files:
             raise UserError(

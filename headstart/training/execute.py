@@ -90,9 +90,9 @@ def execute(
     is_sharded = ranks.first(lambda: must_shard(config, machine, held=NUMBER_BYTES * _numbers(model)))
     if is_sharded:
         console.tell(f"each of {ranks.world} ranks holds a part of the model")
-    is_compiled = pays(objective, config.loop.steps, machine) and not is_sharded
+    is_compiled = pays(objective, model.config, config.loop.steps, machine) and not is_sharded
     if is_compiled:
-        console.tell("the blocks are compiled first, which takes about a minute")
+        console.tell("the blocks are compiled first, which takes about half a minute")
     meter = Meter(config, objective, machine)
 
     def on_step(progress: Progress) -> None:

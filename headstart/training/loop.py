@@ -2,7 +2,7 @@
 
 What happens at a step depends on (seed, step) and the weights, never on how the process got there: batches,
 corruption and dropout have keys of their own. So a run that was killed goes on from its last checkpoint to the
-same bytes.
+same bytes (resuming.py).
 """
 
 import math
@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +18,21 @@ import numpy as np
 import torch
 from torch import nn
 
-from headstart.errors import IntegrityError, RunFailed, UserError
+from headstart.errors import RunFailed
 from headstart.model.model import Model
 from headstart.objectives.objective import Batch, Objective
 from headstart.training import checkpoint
 from headstart.training.average import Average, AverageName
 from headstart.training.choosing import cost
-from headstart.training.compiling import as_written, compiled, has_one_shape
+from headstart.training.compiling import as_written, quickened
 from headstart.training.evaluate import Scores, evaluate
 from headstart.training.machine import Machine
 from headstart.training.metrics import MetricsFile
-from headstart.training.optimizer import (
-    OptimizerConfig,
-    build_optimizers,
-    load_state,
-    set_rate,
-    state_tensors,
-)
+from headstart.training.optimizer import OptimizerConfig, build_optimizers, set_rate
+from headstart.training.resuming import Keeper, LoopState
 from headstart.training.schedules import SCHEDULES, ScheduleName
 from headstart.training.signals import Stopped, StopRequests
-from headstart.training.spreading import gathered, spread
+from headstart.training.spreading import spread
 from headstart.training.step import Found, Outcome, Step, read
 from headstart.training.steps import Steps
 from headstart.training.tracking import EventFile
@@ -106,24 +101,6 @@ SPIKE_WINDOW = 32
 READ_SECONDS, READ_STEPS = 0.5, 100  # how long what a GPU found may stay unread
 
 
-@dataclass
-class LoopState:
-    """All that a run knows besides tensors; plain data, saved with every checkpoint."""
-
-    step: int = 0
-    steps: int = 0
-    accumulate: int = 1
-    skipped: int = 0
-    skipped_in_row: int = 0
-    recent_losses: list[float] = field(default_factory=list)
-    evaluated_step: int = -1
-    best_score: float | None = None
-    best_step: int = -1
-    stopped_early: bool = False
-    average_count: int = 0
-    metrics_bytes: int = 0
-
-
 @dataclass(frozen=True)
 class Progress:
     """What is told after every step."""
@@ -177,7 +154,10 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
     average = Average(model, loop.average, loop.average_decay)
     log = training.directory / "metrics.jsonl" if ranks.is_first else Path(os.devnull)
     metrics = MetricsFile(log, training.tell)
-    state = _resume(training, optimizers, average, metrics)
+    keeper = Keeper(
+        training.directory, model, optimizers, average, metrics, ranks, training.facts, training.tell
+    )
+    state = keeper.resume(loop.steps, loop.accumulate)
     if training.events is not None:
         training.events.begin(metrics.read)
         metrics.on_record = training.events.add
@@ -197,15 +177,12 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
 
     def save() -> None:
         nonlocal last_save, is_saved
-        state.metrics_bytes, state.average_count = metrics.size(), average.count
-        memory = {**state_tensors(model, optimizers), **average.state_tensors()}
-        _save(training, state, "checkpoints", memory, training.facts, loop.keep)
+        keeper.save(state, loop.keep)
         last_save, is_saved = time.monotonic(), True
 
     with (
         StopRequests() as requests,
-        training.machine.kernels(),
-        compiled(model, training.is_compiled, has_one_shape=has_one_shape(training.objective)),
+        quickened(model, training.objective, training.machine, training.is_compiled),
         closing(_steps(training, losses, optimizers)) as steps,
     ):
         while True:
@@ -218,7 +195,7 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
                     save()
                 with average.applied(), as_written(training.is_compiled):
                     scores = evaluate(model, training.valid, training.machine, losses=losses)
-                    _note_scores(training, state, scores, metrics)
+                    _note_scores(training, state, scores, keeper)
                 is_saved, last_read = False, time.monotonic()
             if finished or state.stopped_early:
                 break
@@ -258,9 +235,7 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
     if not is_saved:
         save()
     if loop.patience and state.best_step >= 0:
-        best, _ = checkpoint.latest(training.directory / "best")
-        if best is not None:
-            checkpoint.copy_into(dict(model.named_parameters()), best.model, str(training.directory / "best"))
+        keeper.put_best_back()
     elif average.tensors:
         average.put(average.tensors)
     return state, scores
@@ -273,8 +248,7 @@ def one_update(training: Training) -> Callable[[int], Outcome]:
     optimizers = build_optimizers(model, model.config, training.optimizer, training.machine.ranks.world)
     steps = _steps(training, losses, optimizers)
     held = ExitStack()  # by the function below: what is compiled stays so as long as it lives
-    held.enter_context(training.machine.kernels())
-    held.enter_context(compiled(model, training.is_compiled, has_one_shape=has_one_shape(training.objective)))
+    held.enter_context(quickened(model, training.objective, training.machine, training.is_compiled))
 
     def update(step: int, held: ExitStack = held) -> Outcome:
         set_rate(optimizers, _rate(training.loop, LoopState(step=step, steps=step + 2)))
@@ -337,6 +311,20 @@ def _note_step(
     )  # fmt: skip
 
 
+def _note_scores(training: Training, state: LoopState, scores: Scores, keeper: Keeper) -> None:
+    """Log an evaluation; remember the best, and stop where patience ends."""
+    state.evaluated_step = state.step
+    keeper.metrics.write(event="valid", step=state.step, **scores.values)
+    score = cost(scores.values, training.loop.choose_by)
+    if math.isfinite(score) and (state.best_score is None or score < state.best_score):
+        state.best_score, state.best_step = score, state.step
+        if training.loop.patience:
+            keeper.save_best(state)
+    elif training.loop.patience:
+        waited = (state.step - max(0, state.best_step)) // max(1, training.loop.evaluate_every)
+        state.stopped_early = waited >= training.loop.patience
+
+
 def _rate(loop: LoopConfig, state: LoopState) -> float:
     warmup, cooldown = round(loop.warmup * state.steps), round(loop.cooldown * state.steps)
     return SCHEDULES[loop.schedule](state.step, state.steps, warmup, cooldown)
@@ -352,95 +340,3 @@ def _freeze(model: Model, loop: LoopConfig, step: int) -> None:
         block.requires_grad_(depth - number <= free)
     base.stack.final_norm.requires_grad_(free > 0)
     base.embedding.requires_grad_(free > depth)
-
-
-# ---- what is kept -----------------------------------------------------------------------------------------
-
-
-def _save(
-    training: Training,
-    state: LoopState,
-    name: str,
-    memory: dict[str, torch.Tensor],
-    facts: dict[str, Any],
-    keep: int,
-) -> None:
-    """Write a checkpoint; all ranks bring what they have, the first one writes."""
-    ranks = training.machine.ranks
-    weights = gathered(dict(training.model.named_parameters()), ranks.is_first)
-    memory = gathered(memory, ranks.is_first)
-
-    def write() -> None:
-        checkpoint.save(training.directory / name, state.step, weights, memory, asdict(state), facts, keep)
-
-    ranks.first(write)
-
-
-def _resume(
-    training: Training, optimizers: list[torch.optim.Optimizer], average: Average, metrics: MetricsFile
-) -> LoopState:
-    """The state of the last good checkpoint, tensors put back; or a new one."""
-    directory, ranks = training.directory / "checkpoints", training.machine.ranks
-
-    def clean() -> None:
-        checkpoint.clean(directory)
-        checkpoint.clean(training.directory / "best")
-
-    ranks.first(clean)
-    found, passed_over = checkpoint.latest(directory)
-    if ranks.agree(found.step if found else 0) != (found.step if found else 0,):
-        raise UserError(
-            "the first rank has newer checkpoints than this one sees",
-            where=str(directory),
-            fix="--out has to be where all nodes see the same files",
-        )
-    for line in passed_over:
-        training.tell(line)
-    if found is None:
-        metrics.cut_back(0)
-        return LoopState(steps=training.loop.steps, accumulate=training.loop.accumulate)
-    where = str(directory / f"step-{found.step:08d}")
-    try:
-        state = LoopState(**found.state)
-    except TypeError as error:
-        raise IntegrityError(
-            f"its state has other fields ({error})", where=where, fix="use the version that wrote it"
-        ) from error
-    if state.steps < training.loop.steps:  # more steps than before: the run is extended
-        state = replace(state, stopped_early=False)
-    state.steps = training.loop.steps
-    checkpoint.copy_into(dict(training.model.named_parameters()), found.model, where)
-    memory = {key: value for key, value in found.optimizer.items() if not key.startswith("average|")}
-    load_state(training.model, optimizers, memory, where)
-    if training.loop.average != "none":
-        average.load(found.optimizer, state.average_count)
-    metrics.cut_back(state.metrics_bytes)
-    for line in changed_facts(found.manifest, training.facts):
-        training.tell(f"not bit-exact from here on: {line}")
-    training.tell(f"going on from step {state.step} of {state.steps}")
-    return state
-
-
-def changed_facts(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs between the machine that wrote a checkpoint and this one."""
-    usual = {"world": "1", "sharded": "no", "compiled": "no"}
-    old, new = ({**usual, **facts.get("machine", {})} for facts in (before, now))
-    return [
-        f"{key} was {old.get(key)}, is {new.get(key)}"
-        for key in sorted({*old, *new})
-        if old.get(key) != new.get(key)
-    ]
-
-
-def _note_scores(training: Training, state: LoopState, scores: Scores, metrics: MetricsFile) -> None:
-    """Log an evaluation; remember the best, and stop where patience ends."""
-    state.evaluated_step = state.step
-    metrics.write(event="valid", step=state.step, **scores.values)
-    score = cost(scores.values, training.loop.choose_by)
-    if math.isfinite(score) and (state.best_score is None or score < state.best_score):
-        state.best_score, state.best_step = score, state.step
-        if training.loop.patience:
-            _save(training, state, "best", {}, {}, keep=1)
-    elif training.loop.patience:
-        waited = (state.step - max(0, state.best_step)) // max(1, training.loop.evaluate_every)
-        state.stopped_early = waited >= training.loop.patience

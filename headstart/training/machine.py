@@ -61,9 +61,17 @@ class Machine:
         # Filling memory before it is written guards against bugs, not against chance, and costs time at every step.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
-    def kernels(self) -> AbstractContextManager[object]:
-        """The context to train in: where exactness was given up, attention by the quickest kernel that there is."""
-        if not self.is_fast:
+    @property
+    def sums_in(self) -> torch.dtype | None:
+        """What residuals are summed up in; None: in fp32, as they come."""
+        return torch.bfloat16 if self.is_fast and self.precision == "bf16" else None
+
+    def kernels(self, *, has_one_shape: bool) -> AbstractContextManager[object]:
+        """The context to train in: where exactness was given up, attention by the quickest kernel that there is.
+
+        With batches of one shape: for each new one that kernel would have to be made.
+        """
+        if not self.is_fast or not has_one_shape:
             return nullcontext()
         from torch.nn.attention import SDPBackend, sdpa_kernel
 

@@ -42,6 +42,7 @@ class Steps:
                 return batch, self._recorded(tensors, number), 1
             except torch.OutOfMemoryError:
                 self._recorded = None  # its recordings hold memory
+                self._step.model.zero_grad(set_to_none=True)  # what a step in the middle has left
             except CannotRecord as error:
                 self._recorded = None
                 self._step.tell(f"steps are taken one by one, since they cannot be recorded: {error}")
@@ -92,6 +93,8 @@ class RecordedStep:
     def _record(self, batch: Tensors) -> tuple[torch.cuda.CUDAGraph, Tensors, Outcome]:
         inputs = {name: tensor.to(self.step.machine.device) for name, tensor in batch.items()}
         graph = torch.cuda.CUDAGraph()
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        before = generator.clone_state()
         # The thread that makes batches locks pages meanwhile, which is no part of the recording.
         try:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
@@ -100,6 +103,7 @@ class RecordedStep:
             raise
         except RuntimeError as error:
             self.step.model.zero_grad(set_to_none=True)
+            generator.graphsafe_set_state(before)  # the generator believes that the recording goes on
             raise CannotRecord(str(error.__context__ or error).splitlines()[0]) from error
         return graph, inputs, outcome
 

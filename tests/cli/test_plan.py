@@ -1,11 +1,15 @@
 """`headstart plan`: the table and the JSON say the same, and the contract's keys are there."""
 
+import dataclasses
 import json
+import re
+import shlex
 
 import pytest
 import tiny_runs
 
-from headstart.cli.main import run
+from headstart.cli.main import application, run
+from headstart.model.presets import preset
 
 
 @pytest.fixture(autouse=True)
@@ -115,11 +119,116 @@ def test_a_budget_is_a_model_and_the_command_that_trains_it(capsys):
         "--device",
         "rtx4090",
     ]
-    chosen = planned(capsys, *arguments)["chosen"]
-    assert chosen["seconds"] <= 7200
+    found = planned(capsys, *arguments)
+    assert found["chosen"]["seconds"] <= 7200
     assert run(["plan", *arguments]) == 0
     out = capsys.readouterr().out
-    assert f"headstart pretrain --corpus … --preset modern-small --width {chosen['width']}" in out
+    assert f"    {found['command']}\n" in out
+    assert "CORPUS stands for the files of the text." in out
+
+
+def parsed(command):
+    """What `headstart pretrain` understands of a line that was typed into a shell."""
+    words = shlex.split(command)
+    assert words[:2] == ["headstart", "pretrain"]
+    _, bound, _ = application(words[1:]).parse_args(words[1:], exit_on_error=False, print_error=False)
+    return bound.arguments
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--vocab", "3000", "--positions", "learned", "--no-bias", "--context", "64", "--dropout", "0.1"],
+        [
+            "--preset",
+            "modern-small",
+            "--bias",
+            "--kv-heads",
+            "1",
+            "--norm-epsilon",
+            "1e-12",
+            "--length",
+            "100",
+        ],
+        ["--preset", "lab", "--tied", "--width", "96", "--heads", "3", "--head", "masked"],
+        ["--preset", "bert-base", "--head", "masked-nsp"],
+        ["--preset", "tiny", "--head", "masked-nsp", "--activation", "swiglu"],
+    ],
+    ids=" ".join,
+)
+def test_the_command_of_a_budget_trains_what_was_planned(flags, capsys, tmp_path):
+    corpus = [tmp_path / "it's [bold] here.txt", tmp_path / "b.txt"]
+    for path in corpus:
+        path.write_bytes(b"x" * 400_000)
+    files = [str(path) for path in corpus]
+    plan = planned(capsys, "--budget", "5m", "--corpus", *files, "--device", "cpu:2", *flags)
+    given = parsed(plan["command"])
+    assert given["corpus"] == tuple(files)
+    objective = given.get("objective", "causal")
+    assert {"causal": "lm"}.get(objective, objective) == plan["head"]["kind"]
+    direction = "causal" if objective == "causal" else "bidirectional"
+    overrides = {**dataclasses.asdict(given["overrides"]), "direction": direction}  # as pretraining does
+    assert dataclasses.asdict(preset(given["preset"], **overrides)) == plan["config"]
+    assert given["length"] == plan["operations"]["length"]["source"]
+    assert given["batch_tokens"] == given["length"] * plan["chosen"]["batch"]
+    assert (given["training"].steps, given["training"].accumulate) == (
+        plan["chosen"]["steps"], plan["chosen"]["accumulate"],
+    )  # fmt: skip
+    assert (given["common"].device, given["common"].threads) == ("cpu", 2)
+    assert run(["plan", "--budget", "5m", "--corpus", *files, "--device", "cpu:2", *flags]) == 0
+    assert plan["command"] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("device", "machine"),
+    [("cpu:3", ("cpu", "fp32", 3)), ("t4", ("cuda", "fp32", None)), ("H200", ("cuda", "bf16", None))],
+)
+def test_the_command_of_a_budget_is_for_the_machine_that_was_named(device, machine, capsys):
+    plan = planned(capsys, "--budget", "5m", "--tokens", "100000", "--device", device)
+    found = parsed(plan["command"])["common"]
+    assert (found.device, found.precision, found.threads) == machine
+    assert found.precision == plan["memory"]["precision"]
+
+
+def test_the_command_of_a_budget_keeps_what_was_asked_and_the_seed(capsys):
+    arguments = [
+        "--budget",
+        "5m",
+        "--tokens",
+        "100000",
+        "--device",
+        "cpu",
+        "--precision",
+        "bf16",
+        "--seed",
+        "7",
+    ]
+    found = parsed(planned(capsys, *arguments)["command"])["common"]
+    assert (found.device, found.precision, found.seed, found.threads) == ("cpu", "bf16", 7, None)
+
+
+def test_a_batch_of_one_text_is_one_text(capsys):
+    arguments = ["--budget", "5m", "--tokens", "100000", "--context", "1024", "--device", "cpu:1"]
+    assert run(["plan", *arguments]) == 0
+    assert " steps of 1 text, " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("device", ["1050ti", "cpu:2"])
+def test_a_machine_that_is_not_here_is_not_to_be_calibrated(device, capsys):
+    assert run(["plan", "--vocab", "1000", "--device", device]) == 0
+    out = capsys.readouterr().out
+    assert "--calibrate" not in out
+    assert "Not measured: the public peak rates of such a machine, at the utilisation stated above" in out
+    assert run(["plan", "--vocab", "1000", "--device", "cpu"]) == 0
+    assert "`headstart plan --calibrate` does so on this machine" in capsys.readouterr().out
+
+
+def test_shares_are_written_in_one_way(capsys):
+    assert run(["plan", "--vocab", "1000", "--device", "t4", "--utilisation", "0.3"]) == 0
+    out = capsys.readouterr().out
+    assert "30 % of the peak, as given" in out
+    assert not re.search(r"\d%", out)
 
 
 def test_runs_are_checked_with_the_median_of_their_errors(capsys):
@@ -128,6 +237,45 @@ def test_runs_are_checked_with_the_median_of_their_errors(capsys):
     assert found["median_seconds_error"] == pytest.approx(abs(found["runs"][0]["seconds_error"]))
     assert run(["plan", "--check", str(tiny_runs.path_of("causal"))]) == 0
     assert "median error in time" in capsys.readouterr().out
+
+
+def costed(place, *memories):
+    """Runs of 0.02 s a step, planned at 0.03, and memory planned at 600 MB, measured in MB."""
+    for number, measured in enumerate(memories):
+        (place / f"a-run-of-a-rather-long-name-{number}").mkdir()
+        data = {
+            "planned": {"device": "A processor, long of name", "seconds_a_step": 0.0304, "memory": 600 * 2**20},
+            "measured": {"seconds_a_step": 0.0203, "memory": measured and measured * 2**20},
+        }  # fmt: skip
+        (place / f"a-run-of-a-rather-long-name-{number}" / "cost.json").write_text(json.dumps(data))
+
+
+def test_memory_that_the_plan_does_not_claim_is_not_counted(capsys, tmp_path):
+    costed(tmp_path, 100, 499, 500, 750, None)
+    found = planned(capsys, "--check", str(tmp_path))
+    assert found["runs_below_claimed_memory"] == 2
+    # 600 for 500 and for 750: 20 % either way.
+    assert (found["median_memory_error"], found["worst_memory_error"]) == pytest.approx((0.2, 0.2))
+    assert run(["plan", "--check", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "median error in memory: 20 %, at worst 20 %" in out
+    assert "2 runs took less than 500 MB, where the plan does not claim to know the memory" in out
+
+
+def test_where_every_run_is_claimed_nothing_is_said_of_it(capsys, tmp_path):
+    costed(tmp_path, 600)
+    assert run(["plan", "--check", str(tmp_path)]) == 0
+    assert "does not claim" not in capsys.readouterr().out
+
+
+def test_a_table_that_is_piped_is_not_cut(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    costed(tmp_path, 600)
+    assert run(["plan", "--check", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert "30.4 milliseconds  20.3 milliseconds" in out
+    assert str(tmp_path / "a-run-of-a-rather-long-name-0") in out
 
 
 @pytest.mark.parametrize(
@@ -145,6 +293,9 @@ def test_runs_are_checked_with_the_median_of_their_errors(capsys):
         ["--check", "nowhere"],
         ["--study", "nowhere.toml"],
         ["--memory", "-2"],
+        ["--budget", "2h", "--tokens", "100000", "--head", "classification"],
+        ["--budget", "2h", "--tokens", "100000", "--optimizer", "muon"],
+        ["--budget", "2h", "--tokens", "100000", "--steps", "10"],
     ],
     ids=" ".join,
 )

@@ -134,7 +134,7 @@ def test_predict_gives_a_json_line_for_each_line_of_a_file_in_order(called, tmp_
     expected = [p.answer for p in predict(tiny_runs.run_of("classification"), texts, tiny_runs.MACHINE)]
     assert json_lines(out) == expected
     assert set(expected[0]) == {"label", "probabilities"}
-    assert "1 texts are longer than 16 tokens and were cut there" in err
+    assert "1 text is longer than 16 tokens and was cut there" in err
 
 
 @pytest.mark.parametrize(("kind", "keys"), [

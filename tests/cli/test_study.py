@@ -38,11 +38,13 @@ def test_a_study_ends_with_verdict_table_and_report(study_file, tmp_path, capsys
     page = (tmp_path / "s" / "report.html").read_text()
     assert "finetuned" in page
 
-    code, out, _ = run(
-        ["study", str(study_file), "--seeds", "2", "--out", str(tmp_path / "s"), "--json"], capsys
-    )
+    code, out, err = run(
+        ["study", str(study_file), "--seeds", "2", "--out", str(tmp_path / "s"), "--json", "--device", "cpu", "--fast"],
+        capsys,
+    )  # fmt: skip
     found = json.loads(out)
     assert code == 0
+    assert "exact, although --fast was asked for" in err
     assert found["report"] == str(tmp_path / "s" / "report.html")
     assert {t["status"] for t in found["trials"]} == {"done"}
 

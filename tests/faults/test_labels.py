@@ -44,7 +44,7 @@ def test_one_text_with_two_labels_is_warned_of_with_counts():
     texts = ["Bien !", "autre", "bien", "BIEN.", "encore", "encore"]
     warning = warned(labelled(["1", "0", "0", "1", "1", "1"], texts))["conflicting_labels"]
     assert warning.count == 1
-    assert "1 texts stand with different labels, in 3 rows" in warning.message
+    assert "1 text stands with different labels, in 3 rows" in warning.message
     assert warning.places == ("train.csv:2", "train.csv:4", "train.csv:5")
 
 

@@ -21,7 +21,7 @@ ALLOWED = {
     r"\.eval\(\)": "a module of torch goes into evaluation mode",
     r"ast\.literal_eval\(": "reads constants of our own source",
     r"\bre\.compile\(": "a regular expression",
-    r"torch\.compile\(|block\.compile\(": "kernels made of our own code",
+    r"torch\.compile\(|part\.compile\(": "kernels made of our own code",
     r'"\.pickle"|_PICKLES|pickled weights|weights and pickles|a pickle, which can run': "what is refused, by name",
 }
 

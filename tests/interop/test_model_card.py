@@ -25,6 +25,7 @@ from headstart.plan.parameters import total
 from headstart.text.frames import frame_of
 from headstart.training.generating import generate
 from headstart.training.loading import load
+from headstart.training.machine import Machine
 from headstart.training.predicting import embed, predict
 from headstart.training.translating import Search, translate
 
@@ -220,6 +221,19 @@ def test_what_is_not_known_is_not_told(tmp_path):
     assert "The run was imported, and not trained here." in text
     assert "a checkpoint of the kind `gpt2`; sha256 over its files: `abc`" in text
     assert "None are recorded." in text
+
+
+def test_the_card_of_a_run_that_gave_exactness_up_promises_no_weights(tmp_path):
+    path = shutil.copytree(tiny_runs.path_of("causal"), tmp_path / "run")
+    assert "fast=True" not in card(load(path), kind="onnx")
+    for manifest in path.glob("checkpoints/step-*/manifest.json"):
+        data = json.loads(manifest.read_text())
+        fast = Machine(torch.device("cpu"), "fp32", 1, is_fast=True)
+        manifest.write_text(json.dumps({**data, "machine": fast.facts()}))
+    text = card(load(path), kind="onnx")
+    assert "machine=choose('cpu', 'fp32', 1, fast=True)," in blocks(text)[1]
+    assert "the weights are the same" not in text
+    assert "the weights need not be the same" in text
 
 
 # ---- used ---------------------------------------------------------------------------------------------------

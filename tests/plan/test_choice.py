@@ -6,7 +6,7 @@ import pytest
 
 from headstart.errors import UserError
 from headstart.model.presets import HeadConfig
-from headstart.plan.choice import MOST_PASSES, candidates, choose, seconds_in
+from headstart.plan.choice import MOST_PASSES, Means, candidates, choose, seconds_in
 from headstart.plan.machines import CARDS, GIB
 from headstart.plan.time import paper_prices
 
@@ -15,10 +15,11 @@ H200 = CARDS["h200"]
 
 def chosen(card=H200, seconds=7200.0, tokens=1e12, **rest):
     prices = paper_prices(card, card.precision)
-    return choose(
-        "modern-small", {"vocab": 16_000, **rest}, HeadConfig(kind="lm"), card, prices, precision=card.precision,
+    means = Means(
+        head=HeadConfig(kind="lm"), target=card, prices=prices, precision=card.precision,
         budget_seconds=seconds, corpus_tokens=tokens,
     )  # fmt: skip
+    return choose(candidates("modern-small", {"vocab": 16_000, **rest}), means)
 
 
 def test_more_time_buys_a_larger_model():

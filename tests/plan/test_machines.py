@@ -53,6 +53,7 @@ def test_a_typo_is_told_its_neighbour():
 def test_the_user_knows_better():
     found = with_overrides(CARDS["t4"], 0.2, 12)
     assert (found.utilisation, found.memory) == (0.2, 12 * GIB)
+    assert found.why == "20 % of the peak, as given"
     for wrong in ((1.5, None), (None, 0)):
         with pytest.raises(UserError):
             with_overrides(CARDS["t4"], *wrong)

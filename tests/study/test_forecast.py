@@ -77,9 +77,19 @@ def test_the_command_prints_the_whole(study, capsys):
     assert run(["plan", "--study", str(study), "--device", "cpu:2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["seconds"] == pytest.approx(sum(part["seconds"] for part in found["parts"]))
-    assert "25,600 in the corpus, 32 in a labelled text" in found["assumptions"][0]
+    assert "25,600 in the corpus, 32 in a labelled text; 2 learning rates for" in found["assumptions"][0]
     assert run(["plan", "--study", str(study), "--device", "cpu:2"]) == 0
     assert "on 2 cores" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"), [("", "3 learning rates"), ("rates = [1e-3]", "1 learning rate")]
+)
+def test_the_rates_are_counted_in_figures(study, rates, words):
+    study.write_text(study.read_text().replace("rates = [1e-3, 1e-4]", rates))
+    target = cpu(2)
+    (line,) = forecast(str(study), target, paper_prices(target, "fp32")).assumptions
+    assert f"; {words} for every neural trial" in line
 
 
 def test_a_study_without_its_files_is_refused_with_their_place(study):

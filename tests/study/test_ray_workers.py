@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import study_work
+from study_work import is_gone
 
 from headstart.errors import UserError
 from headstart.study import ray_workers
@@ -129,19 +130,6 @@ def started(place):
         assert parent.poll() is None
         time.sleep(0.02)
     return parent, [int(pid.read_text()) for pid in pids]
-
-
-def is_gone(pid, seconds=30):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import study_work
+from study_work import is_gone
 
 from headstart.study.workers import Task, carry_out
 
@@ -68,19 +69,6 @@ def started(place):
     while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return parent, int(pid.read_text())
-
-
-def is_gone(pid):
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_workers_die_with_whoever_started_them(tmp_path):

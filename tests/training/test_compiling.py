@@ -1,13 +1,17 @@
-"""Compiled blocks and a compiled loss: the same numbers, one compilation for all shapes, nothing left behind."""
+"""Compiled blocks: the same numbers, one compilation for all shapes, nothing left behind."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from headstart.model.chunked_loss import IGNORED, loss_and_slopes
-from headstart.model.chunked_loss import compiled as compiled_loss
 from headstart.model.model import build
 from headstart.model.presets import HeadConfig, preset
-from headstart.training.compiling import as_written, compiled
+from headstart.objectives.causal import Causal
+from headstart.training.compiling import LEAST_WORK, as_written, compiled, pays, quickened
+from headstart.training.machine import Machine
 
 SHAPES = [(4, 20, 12), (6, 28, 24), (3, 36, 40)]  # no length that is also a width: it would be taken for one
 
@@ -38,26 +42,35 @@ def test_one_compilation_serves_all_shapes_with_the_same_numbers():
         found = [gradients(model, *shape) for shape in SHAPES]
         with as_written(True):
             gradients(model, 2, 9, 9)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2, (
-        "a block of the encoder, one of the decoder"
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 4, (
+        "embedding and block, each of what is read and of what is written"
     )
     for ours, plain in zip(found, expected, strict=True):
         for one, other in zip(ours, plain, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
     assert all(module._compiled_call_impl is None for module in model.modules())
-    assert not model.head.is_compiled
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_compiled_loss_is_the_loss(smoothing):
-    draws = torch.Generator().manual_seed(1)
-    logits, bias = torch.randn(9, 40, generator=draws), torch.randn(40, generator=draws)
-    targets = torch.randint(40, (9,), generator=draws)
-    targets[2] = IGNORED
-    plain = loss_and_slopes(logits.clone(), bias, targets, smoothing, True, True)
-    found = compiled_loss()(logits.clone(), bias, targets, smoothing, True, True)
-    assert found.right == plain.right
-    torch.testing.assert_close(found.sum, plain.sum)
-    torch.testing.assert_close(found.slopes, plain.slopes)
-    assert not found.slopes[2].any()
+def test_only_long_work_on_one_gpu_is_compiled():
+    gpu, small = Machine(torch.device("cuda"), "bf16", 1), preset("lab", vocab=50)
+    blocks = SimpleNamespace(length=256)
+    causal = Causal(blocks, 64)  # type: ignore[arg-type]
+    enough = math.ceil(LEAST_WORK / (64 * 256 * small.depth * small.width))
+    assert pays(causal, small, enough, gpu)
+    assert not pays(causal, small, enough - 1, gpu)
+    assert not pays(causal, small, enough, replace(gpu, device=torch.device("cpu")))
+    assert not pays(causal, small, enough, replace(gpu, ranks=SimpleNamespace(world=2)))
+    assert not pays(object(), small, 10**6, gpu)  # type: ignore[arg-type]
+    assert pays(object(), small, 10**6, replace(gpu, is_fast=True))  # type: ignore[arg-type]
+
+
+def test_where_exactness_is_given_up_residuals_are_summed_in_bf16_while_training():
+    model, seen = build(preset("lab", vocab=50, width=16, heads=2, ffn=8, depth=1), HeadConfig(kind="lm")), []
+    model.base.stack.blocks[0].register_forward_pre_hook(lambda block, given: seen.append(given[0].dtype))
+    fast = Machine(torch.device("cpu"), "bf16", 1, is_fast=True)
+    tokens = torch.ones(1, 3, dtype=torch.long)
+    with fast.autocast(), quickened(model, Causal(SimpleNamespace(length=3), 1), fast, False):  # type: ignore[arg-type]
+        model.train()(tokens)
+        model.eval()(tokens)
+    model.train()(tokens)
+    assert seen == [torch.bfloat16, torch.float32, torch.float32]

@@ -77,8 +77,11 @@ def test_all_runs_under_a_folder_are_checked(tmp_path):
 def test_what_is_no_run_or_cannot_be_read_is_refused_with_its_place(tmp_path):
     with pytest.raises(UserError, match="no run here"):
         checked([tmp_path])
-    with pytest.raises(UserError, match="is no directory"):
+    with pytest.raises(UserError, match="nowhere: there is no such directory"):
         checked([tmp_path / "nowhere"])
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file: this is a file"):
+        checked([tmp_path / "file"])
     shutil.copytree(tiny_runs.path_of("causal"), tmp_path / "run")
     (tmp_path / "run" / FILE).write_text("{}")
     with pytest.raises(UserError, match=FILE):

@@ -292,7 +292,7 @@ def test_what_is_printed_is_escaped_for_a_terminal_alone(capsys, tmp_path, monke
 def test_long_lines_and_unknown_ones_are_counted_on_stderr(capsys, tmp_path):
     answer = run_verb(capsys, tmp_path, " ".join(small.sentences(30)) + "\nla fin.\n")
     assert answer.code == 0
-    assert "1 texts are longer than 32 tokens and were cut there" in answer.err
+    assert "1 text is longer than 32 tokens and was cut there" in answer.err
     assert len(answer.out.splitlines()) == 2
 
 
