@@ -2,10 +2,13 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 
 from headstart.model.model import build
 from headstart.model.presets import HeadConfig, preset
@@ -49,6 +52,26 @@ def test_one_compilation_serves_all_shapes_with_the_same_numbers():
         for one, other in zip(ours, plain, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
     assert all(module._compiled_call_impl is None for module in model.modules())
+
+
+@pytest.mark.slow
+def test_nothing_of_what_is_compiled_is_on_a_cpu(monkeypatch):
+    """On torch's device without numbers, which is not a CPU either."""
+    found = []
+
+    def look(graph, _):
+        values = [node.meta.get("val") for node in graph.graph.nodes]
+        found.extend(value.device.type for value in values if isinstance(value, torch.Tensor))
+        return make_boxed_func(graph.forward)
+
+    looking = aot_autograd(fw_compiler=look, bw_compiler=look)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=looking))
+    model = translator().to("meta").train()
+    tokens = torch.zeros(3, 5, dtype=torch.long, device="meta")
+    present = torch.ones(3, 5, dtype=torch.bool, device="meta")
+    with compiled(model, True, has_one_shape=False):
+        model.base(tokens, tokens[:, :4], source_present=present).sum().backward()
+    assert set(found) == {"meta"}
 
 
 def test_only_long_work_on_one_gpu_is_compiled():
