@@ -17,6 +17,9 @@ class Causal:
     """Predict each token of a packed stream from those before it in its document."""
 
     head = HeadConfig(kind="lm")
+    picks_places = (
+        False  # nearly every place has a target: to leave the others out would cost more than it saves
+    )
 
     def __init__(self, blocks: PackedBlocks | MixedBlocks, batch: int) -> None:
         """`batch` is the number of blocks in a step."""
@@ -40,7 +43,6 @@ class Causal:
         return with_offsets(batch)
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
-        # Nearly every place has a target: to leave the others out would cost more than to compute them.
         hidden, targets = read_blocks(model, batch), batch["targets"].flatten()
         loss = model.head.loss_at(hidden, targets, wants_right=False)
         return Loss(loss.sum, (batch["targets"] != IGNORED).sum(), {})

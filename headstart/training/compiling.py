@@ -1,8 +1,8 @@
 """Compiled blocks: fewer passes over memory, for a wait of half a minute before the first step.
 
-It pays in a long training on a GPU, soonest with batches of one shape. Whether it is done follows from the
-configuration, so that a run that goes on makes the same choice. The same run gives the same bytes, compiled or not
-(benchmarks/exact_resume_gpu.py), but not compiled and not.
+It pays in a long training on a GPU with batches of one shape; for batches of many shapes the compiler begins again
+and again. Whether it is done follows from the configuration, so that a run that goes on makes the same choice. The
+same run gives the same bytes, compiled or not (benchmarks/exact_resume_gpu.py), but not compiled and not.
 """
 
 from collections.abc import Iterator
@@ -22,36 +22,25 @@ from headstart.training.machine import Machine
 LEAST_WORK = (
     2e11  # in tokens times layers times width: a thousand million of them were seen to save 0.1 to 0.25 s
 )
-FEWEST_STEPS_OF_MANY_SHAPES = 5_000
 
 
 def pays(objective: Objective, config: ModelConfig, steps: int, machine: Machine) -> bool:
-    """Whether compiling is worth its wait.
-
-    For batches of many shapes with --fast alone, since that it is exact there has not been shown.
-    """
-    if machine.device.type != "cuda" or machine.ranks.world > 1:
+    """Whether compiling is worth its wait."""
+    if machine.device.type != "cuda" or machine.ranks.world > 1 or not isinstance(objective, Causal | Masked):
         return False
-    if isinstance(objective, Causal | Masked):
-        tokens = steps * objective.batch * objective.blocks.length
-        return tokens * config.depth * config.width >= LEAST_WORK
-    return machine.is_fast and steps >= FEWEST_STEPS_OF_MANY_SHAPES
-
-
-def has_one_shape(objective: Objective) -> bool:
-    """Whether all batches are alike."""
-    return isinstance(objective, Causal | Masked)
+    tokens = steps * objective.batch * objective.blocks.length
+    return tokens * config.depth * config.width >= LEAST_WORK
 
 
 @contextmanager
 def quickened(model: Model, objective: Objective, machine: Machine, is_compiled: bool) -> Iterator[None]:
     """Within `with`, training by what is quickest on the machine, of what it may use."""
-    one_shape = has_one_shape(objective)
+    has_one_shape = isinstance(objective, Causal | Masked)
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     for stack in stacks:
         stack.sums_in = machine.sums_in
     try:
-        with machine.kernels(has_one_shape=one_shape), compiled(model, is_compiled, has_one_shape=one_shape):
+        with machine.kernels(has_one_shape=has_one_shape), compiled(model, is_compiled):
             yield
     finally:
         for stack in stacks:
@@ -59,23 +48,19 @@ def quickened(model: Model, objective: Objective, machine: Machine, is_compiled:
 
 
 @contextmanager
-def compiled(model: Model, is_wanted: bool, *, has_one_shape: bool = True) -> Iterator[None]:
-    """Within `with` the model is compiled: embedding, every block, and last norm.
-
-    For batches of many shapes once for all of them, or a compilation would come with each.
-    """
+def compiled(model: Model, is_wanted: bool) -> Iterator[None]:
+    """Within `with` the model is compiled: embedding, every block, last norm. (The loss has a kernel of its own.)"""
     if not is_wanted:
         yield
         return
     parts = [module for module in model.modules() if isinstance(module, Embedding | Block)]
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     for part in parts:
-        part.compile(dynamic=not has_one_shape)
+        part.compile()
     for stack in stacks:
-        stack.ended = torch.compile(stack.ended, dynamic=not has_one_shape)  # type: ignore[method-assign]
+        stack.ended = torch.compile(stack.ended)  # type: ignore[method-assign]
     try:
-        # A float of ours is a constant; else it would become a tensor on the CPU, and its product a kernel there.
-        with _exactly(), torch._dynamo.config.patch(specialize_float=True):
+        with _exactly():
             yield
     finally:
         for part in parts:
