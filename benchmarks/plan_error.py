@@ -1,13 +1,16 @@
 """How far off the plan is: memory and time of a step, as planned and as measured, over a grid of configurations.
 
     python benchmarks/plan_error.py --threads 2              # on the CPU: memory that grows over 500 MB, and time
-    python benchmarks/plan_error.py --device cuda            # on a GPU: max_memory_allocated, and time
+    python benchmarks/plan_error.py --device cuda --both     # on a GPU: max_memory_allocated, and time
+    python benchmarks/plan_error.py --held-out               # configurations that no constant was fitted on
     python benchmarks/plan_error.py --memory-only            # where the machine is not idle
+    python benchmarks/plan_error.py --replay FILE            # what --out wrote, planned again by the code as it is
 
 The machine is calibrated just before, in a cache of the benchmark's own. Each configuration then trains some steps on
-random tokens in a process of its own, forked before any memory was used. Memory on a CPU is the growth of the resident
-set up to its peak, on a GPU what the allocator had handed out at most. Time is the median of stretches of steps, with
-their spread beside it. Prints a table, the median and the worst error, and a JSON line (or a file, with --out).
+random tokens. Memory on a CPU is the growth of the resident set up to its peak, in a process of its own, forked before
+any memory was used; on a GPU what the allocator had handed out at most, many configurations in one process, which gives
+everything back after each. Time is the median of stretches of steps, with their spread beside it. Prints a table, the
+median and the worst error, and a JSON line (or a file, with --out, whole after every row).
 """
 
 import argparse
@@ -16,119 +19,64 @@ import multiprocessing
 import os
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from plan_grid import CPU, CUDA, Case, case_named, cases, name_of, workload
+
+__all__ = ["CPU", "CUDA", "workload"]
 REPEATS = {"cpu": 5, "cuda": 3}
-
-# preset, vocabulary, head, texts in a step, tokens in each (and in its translation); then what differs.
-Case = tuple[str, int, str, int, tuple[int, int], dict[str, Any]]
-CPU: list[Case] = [
-    ("tiny", 8_000, "lm", 80, (256, 0), {}),
-    ("tiny", 32_000, "lm", 96, (128, 0), {}),
-    ("tiny", 16_000, "lm", 32, (256, 0), {"width": 256, "depth": 4, "ffn": 1024}),
-    ("tiny", 8_000, "classification", 96, (256, 0), {}),
-    ("lab", 20_000, "lm", 32, (256, 0), {}),
-    ("lab", 20_000, "lm", 16, (512, 0), {"reading": "whole"}),
-    ("lab", 8_000, "classification", 64, (256, 0), {"pooling": "mean"}),
-    ("modern-small", 16_000, "lm", 4, (256, 0), {}),
-    ("modern-small", 16_000, "masked", 4, (256, 0), {}),
-    ("modern-small", 8_000, "lm", 8, (256, 0), {"accumulate": 4}),
-    ("modern-small", 8_000, "lm", 4, (256, 0), {"optimizer": "muon"}),
-    ("modern-small", 8_000, "lm", 2, (512, 0), {"depth": 8, "width": 384, "heads": 6, "ffn": 1024}),
-    ("modern-base", 16_000, "lm", 2, (128, 0), {}),
-    ("gpt2", 20_000, "lm", 1, (256, 0), {"depth": 6}),
-    ("gpt2", 8_000, "lm", 2, (512, 0), {"depth": 3}),
-    ("gpt2", 8_000, "lm", 4, (256, 0), {"depth": 4, "dropout": 0.0, "attention_dropout": 0.0}),
-    ("bert-base", 30_522, "masked-nsp", 4, (128, 0), {"depth": 8}),
-    ("bert-base", 30_522, "classification", 8, (128, 0), {"freeze": "base"}),
-    ("bert-base", 10_000, "classification", 8, (128, 0), {"depth": 6}),
-    ("transformer-tiny", 16_000, "translation", 48, (40, 40), {}),
-    ("transformer-tiny", 8_000, "translation", 32, (60, 50), {"dropout": 0.0, "attention_dropout": 0.0}),
-    ("transformer-base", 20_000, "translation", 8, (30, 30), {}),
-]
-CUDA: list[Case] = [
-    ("tiny", 8_000, "lm", 1024, (256, 0), {}),
-    ("tiny", 50_000, "lm", 256, (256, 0), {}),
-    ("lab", 50_001, "lm", 256, (128, 0), {}),
-    ("lab", 50_001, "lm", 64, (512, 0), {"reading": "whole"}),
-    ("lab", 8_000, "classification", 256, (256, 0), {"pooling": "mean"}),
-    ("modern-small", 16_000, "lm", 64, (512, 0), {}),
-    ("modern-small", 16_000, "masked", 64, (512, 0), {}),
-    ("modern-small", 16_000, "lm", 64, (512, 0), {"accumulate": 4}),
-    ("modern-small", 16_000, "lm", 32, (512, 0), {"optimizer": "muon"}),
-    ("modern-base", 32_000, "lm", 32, (512, 0), {}),
-    ("modern-base", 32_000, "lm", 16, (1024, 0), {"kv_heads": 4}),
-    ("gpt2", 50_257, "lm", 16, (512, 0), {}),
-    ("gpt2", 50_257, "lm", 8, (1024, 0), {"reading": "whole"}),
-    ("bert-base", 30_522, "masked-nsp", 64, (128, 0), {}),
-    ("bert-base", 30_522, "masked", 32, (512, 0), {"reading": "whole"}),
-    ("bert-base", 30_522, "classification", 64, (256, 0), {}),
-    ("bert-base", 30_522, "classification", 256, (256, 0), {"freeze": "base"}),
-    ("transformer-tiny", 16_000, "translation", 512, (40, 40), {}),
-    ("transformer-base", 37_000, "translation", 512, (32, 32), {}),
-    ("transformer-base", 37_000, "translation", 256, (32, 32), {"precision": "fp32"}),
-]
-
-
-def workload(case: Case, device: str, precision: str) -> Any:
-    from headstart.model.presets import HeadConfig, preset
-    from headstart.plan.operations import Lengths
-    from headstart.plan.workload import Workload, reading_of
-    from headstart.training.rehearsal import DOCUMENT
-
-    name, vocab, kind, batch, lengths, rest = case
-    options = dict(rest)
-    own = {key: options.pop(key) for key in ("accumulate", "optimizer", "freeze") if key in options}
-    reading = options.pop("reading", reading_of(kind))  # type: ignore[arg-type]
-    head = HeadConfig(kind=kind, pooling=options.pop("pooling", None))  # type: ignore[arg-type]
-    precision = options.pop("precision", precision)
-    if kind.startswith("masked"):
-        options["direction"] = "bidirectional"
-        options["segments"] = 2 if kind == "masked-nsp" else 0
-    config = preset(name, vocab=vocab, context=max(512, *lengths), **options)
-    return Workload(
-        config=config, head=head, batch=batch, lengths=Lengths(*lengths), device=device, precision=precision,
-        reading=reading, document=DOCUMENT if reading == "packed" else 0, **own,
-    )  # fmt: skip
-
+MOST_LEFT_OVER = 64 * 2**20  # on a GPU, of a configuration before: with more the next begins in a new process
+TITLE = f"{'':72} memory, MB: planned measured error, ms a step: planned measured, half the spread, error"
 
 # ---- in a process of its own --------------------------------------------------------------------------------
 
 
-def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns, computed in a forked process: nothing of it stays here."""
+def in_children(function: Callable[..., Iterator[Any]], *arguments: Any) -> Iterator[Any]:
+    """What the function yields, computed in a forked process: nothing of it stays here."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
 
     def work() -> None:
-        there.send(function(*arguments))
+        here.close()
+        for found in function(*arguments):
+            there.send(found)
 
     child = context.Process(target=work)
     child.start()
     there.close()
     try:
-        return here.recv()
+        while True:
+            yield here.recv()
     except EOFError:
-        return None
+        return
     finally:
         child.join()
 
 
-def calibrated(device: str, precision: str, threads: int) -> tuple[str, list[dict[str, Any]]]:
-    """Measure the machine; returns its name and what was timed."""
+def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The same for one answer; None where the process ended without it."""
+    return next(in_children(lambda: iter([function(*arguments)])), None)
+
+
+def prepared(device: str, precision: str, threads: int, is_timed: bool) -> dict[str, Any]:
+    """What is chosen here, and the machine as measured."""
     from headstart.training.calibrating import calibrate
     from headstart.training.machine import choose
 
-    found = calibrate(choose(device, precision, threads))  # type: ignore[arg-type]
-    return found.facts["device"], found.points
-
-
-def chosen_precision(device: str, precision: str) -> str:
-    from headstart.training.machine import choose
-
-    return choose(device, precision).precision  # type: ignore[arg-type]
+    machine = choose(device, precision, threads)  # type: ignore[arg-type]
+    found: dict[str, Any] = {
+        "device": device,
+        "kind": device,
+        "precision": machine.precision,
+        "threads": threads,
+    }
+    if is_timed:
+        calibration = calibrate(machine)
+        found |= {"device": calibration.facts["device"], "calibration": calibration.points}
+        found |= {"prices": calibration.seconds}
+    return found
 
 
 def status(key: str) -> int:
@@ -145,48 +93,105 @@ def measured(work: Any, threads: int, repeats: int) -> dict[str, Any]:
 
     machine = machine_for(work, threads)
     machine.prepare()
-    before = status("VmRSS")
+    if work.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() if work.device == "cuda" else status("VmRSS")
     seconds = stretches(work, machine, repeats)
-    peak = torch.cuda.max_memory_allocated() if work.device == "cuda" else status("VmHWM") - before
-    return {"memory": peak, "seconds": seconds}
+    peak = torch.cuda.max_memory_allocated() if work.device == "cuda" else status("VmHWM")
+    return {"memory": peak - before, "seconds": seconds}
 
 
-def planned(work: Any, device_name: str, threads: int) -> tuple[int, float | None]:
-    from headstart.plan.calibration import facts_of, found
-    from headstart.plan.memory import training_memory
-    from headstart.plan.time import step_seconds
+def measured_in_turn(works: Sequence[Any], threads: int, repeats: int) -> Iterator[dict[str, Any]]:
+    """Of one configuration after another on a GPU, for as long as each gives back what it had."""
+    import gc
 
-    memory = training_memory(work).total
-    calibration = found(facts_of(work.device, device_name, work.precision, threads))
-    return memory, step_seconds(work, calibration.prices).total if calibration else None
+    import torch
+
+    torch.cuda.init()
+    for work in works:
+        yield measured(work, threads, repeats)
+        gc.collect()
+        torch._C._cuda_clearCublasWorkspaces()  # type: ignore[attr-defined]
+        torch.cuda.empty_cache()
+        if torch.cuda.memory_allocated() > MOST_LEFT_OVER:
+            return
+
+
+def all_measured(works: list[Any], threads: int, repeats: int) -> Iterator[dict[str, Any] | None]:
+    """For each what was found, or None where its process ended without an answer."""
+    if not works:
+        return
+    if works[0].device == "cpu":
+        for work in works:
+            yield in_child(measured, work, threads, repeats)
+        return
+    done = 0
+    while done < len(works):
+        before = done
+        for found in in_children(measured_in_turn, works[done:], threads, repeats):
+            done += 1
+            yield found
+        if done == before:
+            done += 1
+            yield None
 
 
 # ---- the table ----------------------------------------------------------------------------------------------
 
 
-def row_of(case: Case, work: Any, device_name: str, threads: int, repeats: int) -> dict[str, Any]:
+def planned(work: Any, prices: Any) -> dict[str, Any]:
+    """Memory and seconds, also by kind, as the plan has them."""
+    from headstart.plan.memory import training_memory
+    from headstart.plan.time import step_seconds
+
+    memory = training_memory(work)
+    found: dict[str, Any] = {"planned_memory": memory.total, "planned_memory_by_kind": memory.kinds}
+    if prices is not None:
+        seconds = step_seconds(work, prices)
+        found |= {"planned_seconds": seconds.total, "planned_seconds_by_kind": seconds.kinds}
+    return found
+
+
+def compared(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its errors."""
+    errors = {}
+    for what in ("memory", "seconds"):
+        if f"planned_{what}" in row and f"measured_{what}" in row:
+            errors[f"{what}_error"] = row[f"planned_{what}"] / row[f"measured_{what}"] - 1
+    return {**row, **errors}
+
+
+def rows_of(
+    chosen: list[Case], machine: dict[str, Any], prices: Any, repeats: int, is_timed: bool
+) -> Iterator[dict[str, Any]]:
     from headstart.plan.memory import LEAST_CLAIMED
 
-    memory, seconds = planned(work, device_name, threads)
-    name, vocab, kind, batch, lengths, rest = case
-    row: dict[str, Any] = {
-        "name": f"{name} {kind} {batch}x{lengths[0]} V={vocab} "
-        + " ".join(f"{k}={v}" for k, v in rest.items()),
-        "planned_memory": memory,
-        "planned_seconds": seconds,
-    }
-    if work.device == "cpu" and memory < LEAST_CLAIMED:
-        return {**row, "left_out": "under 500 MB"}
-    found = in_child(measured, work, threads, repeats)
-    if found is None:
-        return {**row, "left_out": "its process ended without an answer"}
-    row |= {"measured_memory": found["memory"], "memory_error": memory / found["memory"] - 1}
-    times = found["seconds"]
-    if seconds is not None:
-        middle = statistics.median(times)
-        spread = (max(times) - min(times)) / middle
-        row |= {"measured_seconds": middle, "spread": spread, "seconds_error": seconds / middle - 1}
-    return row
+    works = [workload(case, machine["kind"], machine["precision"]) for case in chosen]
+    plans = []
+    for case, work in zip(chosen, works, strict=True):
+        is_priced = work.precision == machine["precision"]
+        plans.append({"name": name_of(case), **planned(work, prices if is_priced else None)})
+    too_small = [
+        w.device == "cpu" and p["planned_memory"] < LEAST_CLAIMED for w, p in zip(works, plans, strict=True)
+    ]
+    large = [work for work, small in zip(works, too_small, strict=True) if not small]
+    answers = all_measured(large, machine["threads"], repeats)
+    for row, small in zip(plans, too_small, strict=True):
+        if small:
+            yield {**row, "left_out": "under 500 MB"}
+            continue
+        found = next(answers)
+        if found is None:
+            yield {**row, "left_out": "its process ended without an answer"}
+            continue
+        row |= {"measured_memory": found["memory"]}
+        if is_timed:
+            middle = statistics.median(found["seconds"])
+            row |= {
+                "measured_seconds": middle,
+                "spread": (max(found["seconds"]) - min(found["seconds"])) / middle,
+            }
+        yield compared(row)
 
 
 def print_row(row: dict[str, Any]) -> None:
@@ -209,6 +214,88 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def print_summary(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    shown = {key: facts[key] for key in ("device", "precision", "threads")} | summary(rows)
+    for key, value in shown.items():
+        print(f"{key}: {value if isinstance(value, str | int) else f'{value:.1%}'}")
+
+
+# ---- again, from a file -------------------------------------------------------------------------------------
+
+
+def prices_of(data: dict[str, Any]) -> tuple[Any, str]:
+    """Prices by the present code from the steps that were timed then; without any, those of the card's sheet."""
+    from headstart.plan.calibration import cpu_here
+    from headstart.plan.machines import card_like
+    from headstart.plan.time import Prices, counts, paper_prices
+    from headstart.training.calibrating import fitted, workloads
+
+    target = cpu_here(data["threads"]) if data["kind"] == "cpu" else card_like(data["device"])
+    assert target is not None
+    paper = paper_prices(target, data["precision"])
+    works = workloads(data["kind"], data["precision"])
+    points = [point for point in data.get("calibration", []) if point["name"] in works]
+    if not points:
+        return paper, paper.source
+    seconds = fitted([(counts(works[point["name"]]), point["measured"]) for point in points], paper.seconds)
+    return Prices(seconds, paper.bandwidth, "", True), f"{len(points)} steps that were timed then"
+
+
+def replayed(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of an earlier run, planned by the code as it is."""
+    prices, source = prices_of(data)
+    print(f"prices from {source}\n{TITLE}")
+    rows = []
+    for old in data["rows"]:
+        case = case_named(old["name"][:72], data["kind"])
+        if case is None or "measured_memory" not in old:
+            continue
+        work = workload(case, data["kind"], data["precision"])
+        kept = {
+            key: old[key]
+            for key in ("measured_memory", "measured_seconds", "spread", "held_out")
+            if key in old
+        }
+        is_priced = work.precision == data["precision"]
+        rows.append(compared({"name": name_of(case), **kept, **planned(work, prices if is_priced else None)}))
+        print_row(rows[-1])
+    return rows
+
+
+# ---- main ---------------------------------------------------------------------------------------------------
+
+
+def write(out: Path | None, machine: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    if out is not None:
+        out.write_text(json.dumps({**machine, **summary(rows), "rows": rows}) + "\n", encoding="utf-8")
+
+
+def run(given: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Calibrate, then row after row, each printed and written as it comes."""
+    from headstart.plan.time import Prices
+
+    is_timed = not given.memory_only
+    machine = in_child(prepared, given.device, given.precision, given.threads, is_timed)
+    assert machine is not None, "the machine could not be prepared"
+    prices = Prices(machine["prices"], 1.0, "a calibration", True) if is_timed else None
+    for point in machine.get("calibration", []):
+        print(
+            f"calibrated, {point['name']}: {1000 * point['measured']:.2f} ms, {1000 * point['planned']:.2f} as fitted"
+        )
+    print(TITLE, flush=True)
+    repeats, rows = REPEATS[given.device], []
+    for is_held_out in (False, True):
+        if given.held_out != is_held_out and not given.both:
+            continue
+        grid = cases(given.device, held_out=is_held_out)
+        chosen = [grid[number] for number in given.only] if given.only else grid
+        for row in rows_of(chosen, machine, prices, repeats, is_timed):
+            rows.append({**row, "held_out": is_held_out})
+            print_row(row)
+            write(given.out, machine, rows)
+    return machine, rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -217,49 +304,29 @@ def main() -> None:
     parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="auto")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--memory-only", action="store_true")
-    parser.add_argument("--only", type=int, nargs="*", help="numbers of configurations")
+    parser.add_argument("--held-out", action="store_true", help="the grid that is held out, instead")
+    parser.add_argument("--both", action="store_true", help="both grids")
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of configurations in their grid")
+    parser.add_argument("--replay", type=Path, help="a file that --out wrote")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     # Imported before any fork, and nothing computed: a child begins with the libraries, and a GPU is its own to open.
     import headstart.training.calibrating  # noqa: F401
 
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["HEADSTART_CACHE"] = cache
-        precision = in_child(chosen_precision, given.device, given.precision)
-        name, points = "", []
-        if not given.memory_only:
-            name, points = in_child(calibrated, given.device, precision, given.threads)
-        cases = CPU if given.device == "cpu" else CUDA
-        chosen = given.only if given.only else range(len(cases))
-        print(
-            f"{'':72} memory, MB: planned measured error, ms a step: planned measured, half the spread, error"
-        )
-        rows = []
-        for number in chosen:
-            work = workload(cases[number], given.device, precision)
-            rows.append(
-                row_of(
-                    cases[number],
-                    work,
-                    name,
-                    given.threads,
-                    REPEATS[given.device] if not given.memory_only else 1,
-                )
-            )
-            print_row(rows[-1])
-    found = {
-        "device": name or given.device,
-        "precision": precision,
-        "threads": given.threads,
-        **summary(rows),
-    }
-    for key, value in found.items():
-        print(f"{key}: {value if isinstance(value, str | int) else f'{value:.1%}'}")
-    data = json.dumps({**found, "rows": rows, "calibration": points})
-    if given.out:
-        given.out.write_text(data + "\n", encoding="utf-8")
+    if given.replay:
+        machine = json.loads(given.replay.read_text(encoding="utf-8"))
+        machine.setdefault("kind", "cpu")
+        rows = replayed(machine)
     else:
-        print(data)
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ["HEADSTART_CACHE"] = cache
+            machine, rows = run(given)
+    for is_held_out in sorted({row.get("held_out", False) for row in rows}):
+        print("held out:" if is_held_out else "the grid:")
+        print_summary(machine, [row for row in rows if row.get("held_out", False) == is_held_out])
+    write(given.out, {key: machine[key] for key in machine if key != "rows"}, rows)
+    if not given.out and not given.replay:
+        print(json.dumps({**machine, **summary(rows), "rows": rows}))
 
 
 if __name__ == "__main__":

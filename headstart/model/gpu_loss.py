@@ -11,8 +11,12 @@ from torch import Tensor
 
 from headstart.model.cpu_logits import IGNORED, ChunkLoss
 
-LONGEST_WHOLE_ROW = 1 << 14  # that the registers hold
+SHORT_ROW = 1 << 14  # of such rows a processor holds several, and reads some while it computes others
+LONGEST_WHOLE_ROW = 1 << 15  # that its registers hold in float32 …
+LONGEST_KEPT_ROW = 1 << 16  # … and in bf16
 BLOCK = 1 << 13
+KEPT_BLOCKS = 13  # that 16 warps hold, of 8 numbers a thread each: 16 bytes are read at once
+READS_AHEAD = True  # next_row where there is room for the next row, else kept_row
 
 
 @functools.cache
@@ -37,8 +41,12 @@ def loss_in_place(
     smoothing: float,
     wants_right: bool,
     wants_slopes: bool,
+    kernel: str | None = None,
 ) -> ChunkLoss:
-    """The loss of logits (tokens, vocabulary) of at most 32 bits, whose rows may be apart; they are used up."""
+    """The loss of logits (tokens, vocabulary) of at most 32 bits, whose rows may be apart; they are used up.
+
+    `kernel` is one of those that fit (`kernels_for`), and without it the first of them.
+    """
     from headstart.model import gpu_loss_kernel  # imports triton, which is not everywhere
 
     assert logits.stride(1) == 1
@@ -46,21 +54,59 @@ def loss_in_place(
     tokens, vocab = logits.shape
     losses = torch.empty(tokens, dtype=torch.float32, device=logits.device)
     right = torch.empty(tokens, dtype=torch.int32, device=logits.device) if wants_right else None
-    is_whole = vocab <= LONGEST_WHOLE_ROW
-    kernel = gpu_loss_kernel.whole_row if is_whole else gpu_loss_kernel.long_row
-    block = 1 << (vocab - 1).bit_length() if is_whole else BLOCK
+    name = kernel or kernels_for(logits, bias)[0]
+    block, warps = _shape(name, vocab)
+    programs = min(tokens, _processors(logits.device)) if name == "next_row" else tokens
     with torch.cuda.device_of(logits):
-        kernel[(tokens,)](
+        getattr(gpu_loss_kernel, name)[(programs,)](
             logits, None if bias is None else bias.contiguous(), targets.contiguous(), losses, right,
-            logits.stride(0), float(smoothing), VOCAB=vocab,
+            logits.stride(0), float(smoothing), tokens, VOCAB=vocab,
             IGNORED=IGNORED, IS_SMOOTH=bool(smoothing), WANTS_SLOPES=wants_slopes, BLOCK=block,
-            num_warps=_warps(block, is_whole),
+            num_warps=warps,
         )  # fmt: skip
     return ChunkLoss(
         losses.sum(), None if right is None else right.sum(), logits if wants_slopes else None, None
     )
 
 
-def _warps(block: int, is_whole: bool) -> int:
-    """How many threads share a row, by 32: up to 32 numbers each of a whole row, 16 of a block."""
-    return min(16, max(1, block // (1024 if is_whole else 512)))
+def kernels_for(logits: Tensor, bias: Tensor | None) -> list[str]:
+    """The kernels that can take such logits, by their names in gpu_loss_kernel.py: the one to take first."""
+    vocab = logits.shape[1]
+    if vocab <= SHORT_ROW:
+        return ["whole_row"]
+    fitting = ["whole_row", "long_row"] if vocab <= LONGEST_WHOLE_ROW else ["long_row"]
+    # Numbers are kept by pairs, which have to begin at even places.
+    is_even = logits.stride(0) % 2 == 0 and logits.data_ptr() % 4 == 0
+    if bias is not None or logits.dtype != torch.bfloat16 or vocab > LONGEST_KEPT_ROW or not is_even:
+        return fitting
+    if not _holds_next_row(vocab, logits.device):
+        return ["kept_row", *fitting]
+    return [*(("next_row", "kept_row") if READS_AHEAD else ("kept_row", "next_row")), *fitting]
+
+
+def _shape(kernel: str, vocab: int) -> tuple[int, int]:
+    """A block's numbers, and how many threads share them, by 32: a thread can have 65,536 / threads registers."""
+    if kernel == "whole_row":
+        block = 1 << (vocab - 1).bit_length()
+        return block, min(32, max(1, block // 1024))
+    if kernel == "long_row":
+        return BLOCK, 16
+    warps = 16 if vocab <= KEPT_BLOCKS * 16 * 256 else 32
+    return 256 * warps, warps
+
+
+@functools.cache
+def _processors(device: torch.device) -> int:
+    if device.type == "cpu":  # interpreted
+        return 2
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@functools.cache
+def _holds_next_row(vocab: int, device: torch.device) -> bool:
+    """Whether a processor's own memory has room for the next row, and for what its threads tell each other."""
+    if device.type == "cpu":
+        return True
+    block, _ = _shape("next_row", vocab)
+    room = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0)
+    return -(-vocab // block) * block * 2 + 1024 <= room

@@ -1,6 +1,7 @@
 """Blocks with documents side by side: one long row, with the places where documents begin."""
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from headstart.model.masks import Cuts
@@ -29,9 +30,11 @@ def with_offsets(batch: Batch) -> Batch:
 def read_blocks(model: Model, batch: Tensors) -> Tensor:
     """A vector for each token of the batch, (tokens, width)."""
     tokens, offsets = batch["tokens"], batch.get("offsets")
-    # Dropout on attention's weights wants the square that the offsets would spare.
+    # Dropout on attention's weights wants the square that the offsets would spare, and so do exact numbers on a GPU,
+    # whose kernel for offsets is of half precision alone: without it every document would be filled up to a block.
     has_dropout = model.training and model.config.attention_dropout > 0
-    if offsets is None or has_dropout:
+    is_exact = tokens.is_cuda and not torch.is_autocast_enabled("cuda")
+    if offsets is None or has_dropout or is_exact:
         return model.base(tokens, documents=batch.get("documents")).flatten(0, 1)
     # On a GPU nobody asks for the ends: they would have to be fetched.
     ends = (tokens.numel(),) if offsets.is_cuda else tuple(offsets[1:].tolist())

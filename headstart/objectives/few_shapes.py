@@ -20,7 +20,7 @@ class FewShapes(Protocol):
 
 
 def prepared(objective: FewShapes, batch: Batch) -> Batch:
-    """What goes to the device: filled up, with its places if they are asked for; the numbers of the rows stay behind."""
+    """What goes to the device: filled up, with its places if it asks for them; the numbers of the rows stay behind."""
     filled = objective.filled({key: array for key, array in batch.items() if key != "rows"})
     return placed(filled, PLACES_MULTIPLE) if getattr(objective, "picks_places", True) else filled
 

@@ -19,6 +19,8 @@ class Saved(NamedTuple):
     name: str
     formula: str
     bytes: int
+    tensors: int = 1
+    """How many tensors of about one size they stand in."""
 
 
 class Reader(NamedTuple):
@@ -63,6 +65,9 @@ def readers(work: Workload) -> list[Reader]:
         each = min(n, work.document or n) if work.reading == "packed" else n
         texts = (-(-tokens // each), each)
         return [Reader("base.stack", config.depth, tokens, n, 0, True, texts, is_causal, True)]
+    if work.reads_by_offsets:
+        texts = (-(-tokens // min(n, work.document or n)), min(n, work.document or n))
+        return [Reader("base.stack", config.depth, tokens, n, texts=texts, is_causal=is_causal)]
     square = tokens * n if work.reading == "packed" or is_causal else tokens
     return [Reader("base.stack", config.depth, tokens, n, square, is_padded, (batch, n))]
 
@@ -77,7 +82,12 @@ def norm(name: str, work: Workload, tokens: int, input_bytes: int = EXACT) -> li
         return [Saved(name, "t·(d·4 + 8)", tokens * (d * input_bytes + 8))]
     copies = 1 if work.device == "cuda" else 2
     return [
-        Saved(name, f"t·({copies if copies > 1 else ''}d·4 + 4)", tokens * (copies * d * input_bytes + 4))
+        Saved(
+            name,
+            f"t·({copies if copies > 1 else ''}d·4 + 4)",
+            tokens * (copies * d * input_bytes + 4),
+            copies,
+        )
     ]
 
 
@@ -88,7 +98,7 @@ def dropout(name: str, numbers: int, share: float) -> list[Saved]:
 
 def _copies(name: str, work: Workload, numbers: int) -> list[Saved]:
     """Matrices in half precision, made for forward and kept for backward."""
-    return [Saved(name, "2 a weight", 2 * numbers)] if work.precision == "bf16" else []
+    return [Saved(name, "2 a weight", 2 * numbers, 2)] if work.precision == "bf16" else []
 
 
 def seen(work: Workload, reader: Reader) -> int:
@@ -108,25 +118,36 @@ def attention(work: Workload, reader: Reader) -> list[Saved]:
     if work.keeps_attention:
         each = EXACT if reader.is_joined else e  # texts of any length are computed in fp32
         weights = seen(work, reader) * (each + 1)
-        rows.append(Saved("attention.weights, and which were dropped", "t·n·h·(e+1)", weights))
-        rows.append(Saved("attention.query, .key, .value", "3·t·d·e", 3 * t * d * each))
+        texts = reader.texts[0]
+        rows.append(Saved("attention.weights, and which were dropped", "t·n·h·(e+1)", weights, texts))
+        rows.append(Saved("attention.query, .key, .value", "3·t·d·e", 3 * t * d * each, 3))
         rows.append(Saved("attention.mixed", "t·d·e", t * d * e))
-    elif work.device == "cuda" and not work.is_aligned:
+    elif work.device == "cuda" and not (work.is_aligned or work.is_widened):
         rows += _unaligned("attention", work, t, t, reader.length)
     else:
         turned, shared = config.positions == "rotary", k < d
+        wide, wide_k = work.widened(d), work.widened(k)
         if not (turned and shared):  # the values, and queries that are not turned, lie in it
-            rows.append(Saved("attention.qkv", "t·(d+2k)·e", t * (d + 2 * k) * e))
+            rows.append(Saved("attention.qkv", "t·(d+2k)·e", t * (wide + 2 * wide_k) * e))
         new = turned + (2 if shared else turned)
         if new:
-            rows.append(Saved("attention.qkv, turned or shared", f"{new}·t·d·e", new * t * d * e))
-        rows.append(Saved("attention.mixed", "t·(d·e + 4h)", t * (d * e + 4 * h)))
+            rows.append(Saved("attention.qkv, turned or shared", f"{new}·t·d·e", new * t * wide * e, new))
+        rows.append(Saved("attention.mixed", "t·(d·e + 4h)", t * (wide * e + 4 * h)))
         if reader.mask:
             rows.append(Saved("attention.mask", "B·n·n·e", reader.mask * e))
         if reader.is_copied:
-            rows.append(Saved("attention.mixed, copied", "t·d·e", t * d * e))
-    rows += _copies("attention.matrices in bf16", work, d * (d + 2 * k) + d * d)
+            rows.append(Saved("attention.mixed, copied", "t·d·e", t * wide * e))
+    rows += _attention_matrices(work)
     return rows + dropout("attention.dropout", t * d, config.dropout)
+
+
+def _attention_matrices(work: Workload) -> list[Saved]:
+    """Copies that are kept: in half precision, and of matrices for wider heads in both."""
+    d, k = work.config.width, work.config.kv_width
+    numbers = d * (work.widened(d) + 2 * work.widened(k)) + d * work.widened(d)
+    if work.is_widened and work.precision == "fp32":
+        return [Saved("attention.matrices of wider heads", "4 a weight", EXACT * numbers)]
+    return _copies("attention.matrices in bf16", work, numbers)
 
 
 def _unaligned(name: str, work: Workload, queries: int, keys: int, length: int) -> list[Saved]:
@@ -134,7 +155,7 @@ def _unaligned(name: str, work: Workload, queries: int, keys: int, length: int) 
     config, e = work.config, work.number_bytes
     d, h = config.width, config.heads
     mixed = Saved(f"{name}.mixed", "t·d·e", queries * d * e)
-    if work.goes_by_the_book:
+    if work.is_refused:
         each = 2 * EXACT + 1 if config.attention_dropout else EXACT
         return [
             Saved(f"{name}.weights, by the book", f"t·n·h·{each}", queries * length * h * each),
@@ -156,7 +177,7 @@ def cross_attention(work: Workload, reader: Reader, memory: Reader) -> list[Save
     if work.keeps_attention:
         weights = t * memory.length * h * (e + 1)
         rows.append(Saved("cross_attention.weights, and which were dropped", "t·n·h·(e+1)", weights))
-        rows.append(Saved("cross_attention.query, .key, .value", "(t + 2s)·d·e", (t + 2 * s) * d * e))
+        rows.append(Saved("cross_attention.query, .key, .value", "(t + 2s)·d·e", (t + 2 * s) * d * e, 3))
         rows.append(Saved("cross_attention.mixed", "t·d·e", t * d * e))
     elif work.device == "cuda" and not work.is_aligned:
         rows += _unaligned("cross_attention", work, t, s, memory.length)
@@ -181,7 +202,7 @@ def feed_forward(work: Workload, reader: Reader) -> list[Saved]:
     inner = {"swiglu": 4, "relu": 2 if drops else 1}.get(config.activation, 2)
     rows = [
         Saved("feed_forward.input", "t·d·e", t * d * e),
-        Saved("feed_forward.inner", f"{inner}·t·f·e", inner * t * f * e),
+        Saved("feed_forward.inner", f"{inner}·t·f·e", inner * t * f * e, max(1, inner // (1 + is_gated))),
     ]
     rows += _copies("feed_forward.matrices in bf16", work, (3 if is_gated else 2) * d * f)
     rows += dropout("feed_forward.inner dropout", t * f, config.ffn_dropout)
@@ -215,7 +236,7 @@ def last_block(work: Workload, reader: Reader) -> list[Saved]:
     rows = norm("attention_norm", work, t) if config.norm_place == "pre" else []
     rows += [
         Saved("attention.input", "t·d·e", t * d * e),
-        Saved("attention.key, .value", "t·2k·e", t * copies * e),
+        Saved("attention.key, .value", "t·2k·e", t * copies * e, 2),
     ]
     gated = 3 if config.activation == "swiglu" else 2
     return rows + _copies("matrices in bf16", work, d * (2 * d + 2 * k) + gated * d * f)

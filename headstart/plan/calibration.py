@@ -19,7 +19,7 @@ from headstart.plan.time import UNITS, Prices, paper_prices
 from headstart.plan.workload import DeviceKind, Precision
 from headstart.text.cache import cache_directory
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)

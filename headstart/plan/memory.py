@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from headstart.plan import activations, parameters
 from headstart.plan.activations import EXACT, Reader, Saved
+from headstart.plan.heap import held_free
 from headstart.plan.operations import MASKED_SHARE
 from headstart.plan.workload import DeviceKind, Workload
 
@@ -25,17 +26,13 @@ LEAST_CLAIMED = 500 * MEGABYTE
 # keeps them equal).
 CHUNK_NUMBERS: dict[DeviceKind, int] = {"cpu": 1 << 22, "cuda": 1 << 28}
 CHUNK_TOKENS, BLOCK_ROWS = 256, 8_192
-# What libraries hold once they have worked: on a CPU the compiler's modules and pages of code, on a GPU the workspaces
-# of the matrix library, which the allocator counts: 32 MB for each thread (forward's, backward's), once more for the
-# stream of a recording.
-LIBRARIES: dict[DeviceKind, int] = {"cpu": 115 * MEGABYTE, "cuda": 4 * 32 * MEGABYTE}
+# What libraries hold once they have worked: on a CPU pages of code (about 150 MB), modules and the kernels that were
+# compiled, of which products in bf16 have more; on a GPU the workspaces of the matrix library, which the allocator
+# counts: 32 MB for each thread (forward's, backward's), once more for the stream of a recording.
+LIBRARIES: dict[DeviceKind, int] = {"cpu": 180 * MEGABYTE, "cuda": 4 * 32 * MEGABYTE}
+CPU_BF16_KERNELS = 15 * MEGABYTE
 # Beside the allocator: the driver's context and the kernels' code. It counts for fitting, not in max_memory_allocated.
 CONTEXT: dict[DeviceKind, int] = {"cpu": 250 * MEGABYTE, "cuda": 500 * MEGABYTE}
-# What an allocator holds and does not use: of what comes and goes in a step, and of the gradients. On a CPU blocks
-# that were freed stay in the process, and those of another size find little use for them (measured:
-# benchmarks/plan_error.py); what a GPU's allocator holds so is not in max_memory_allocated, and is given up when
-# memory runs short.
-SLACK: dict[DeviceKind, tuple[float, float]] = {"cpu": (0.41, 0.50), "cuda": (0.0, 0.0)}
 
 
 @dataclass(frozen=True)
@@ -143,12 +140,20 @@ def training_memory(work: Workload) -> Memory:
         "logits and loss": fullest.loss,
         "at work": fullest.at_work,
         "batch": _batch_bytes(work),
-        "libraries": LIBRARIES[work.device],
+        "libraries": _libraries(work),
     }
-    fleeting, of_gradients = SLACK[work.device]
-    passing = fullest.activations + fullest.loss + fullest.at_work
-    kinds["allocator"] = round(fleeting * passing + of_gradients * EXACT * (found.learning - found.apart))
-    return Memory({kind: n for kind, n in kinds.items() if n}, fullest.name, saved_in_all(work))
+    saved = saved_in_all(work)
+    if (
+        work.device == "cpu"
+    ):  # what a GPU's holds so is not in max_memory_allocated, and given up when it is needed
+        passing = fullest.activations + fullest.loss + fullest.at_work
+        kinds["allocator"] = held_free(saved, passing, EXACT * (found.learning - found.apart))
+    return Memory({kind: n for kind, n in kinds.items() if n}, fullest.name, saved)
+
+
+def _libraries(work: Workload) -> int:
+    compiled = CPU_BF16_KERNELS if work.device == "cpu" and work.precision == "bf16" else 0
+    return LIBRARIES[work.device] + compiled
 
 
 def saved_in_all(work: Workload) -> list[Saved]:
@@ -161,18 +166,15 @@ def saved_in_all(work: Workload) -> list[Saved]:
         memory = stacks[0] if number else None
         short = f"{reader.name}.blocks.*."
         letter = "M" if number else "L"
-        rows += [
-            Saved(f"{reader.name}: {r.name}", r.formula, r.bytes) for r in activations.embedding(work, reader)
-        ]
+        rows += [Saved(f"{reader.name}: {r.name}", *r[1:]) for r in activations.embedding(work, reader)]
         top = activations.last_block(work, reader) if activations.ends_at_one_place(work) else []
+        blocks = reader.depth - bool(top)
         rows += [
-            Saved(short + r.name, f"{letter}·{r.formula}", (reader.depth - bool(top)) * r.bytes)
+            Saved(short + r.name, f"{letter}·{r.formula}", blocks * r.bytes, max(1, blocks) * r.tensors)
             for r in activations.block(work, reader, memory)
         ]
-        rows += [Saved(f"{reader.name}, last block: {r.name}", r.formula, r.bytes) for r in top]
-        rows += [
-            Saved(f"{reader.name}.{r.name}", r.formula, r.bytes) for r in activations.above(work, reader)
-        ]
+        rows += [Saved(f"{reader.name}, last block: {r.name}", *r[1:]) for r in top]
+        rows += [Saved(f"{reader.name}.{r.name}", *r[1:]) for r in activations.above(work, reader)]
     return rows + activations.head(work)
 
 
@@ -241,6 +243,7 @@ def loss_bytes(work: Workload) -> int:
         logits = min(p, max(CHUNK_TOKENS, CHUNK_NUMBERS["cpu"] // vocab)) * vocab * (EXACT + half * e)
     else:  # one buffer for all chunks, over which the slopes are written
         chunks = max(1, math.ceil(p * vocab / CHUNK_NUMBERS["cuda"]))
+        chunks = next((more for more in range(chunks, 2 * chunks) if p % more == 0), chunks)  # of one size
         logits = math.ceil(p / chunks) * vocab * e
     slopes = p * d * e
     picked = 0 if work.head.kind == "lm" else p * d * EXACT
@@ -284,6 +287,7 @@ def _mixing_work(work: Workload, tokens: int, keys: Reader) -> int:
         return (
             6 * tokens * d * e + activations.STRETCH * keys.texts[1] * keys.texts[0] * work.config.heads * e
         )
+    d = work.widened(d)
     sums = tokens * d * EXACT if work.device == "cuda" else 0  # the queries' gradient is added up in fp32
     if work.goes_by_the_book:
         sums += tokens * keys.length * work.config.heads * EXACT
@@ -335,7 +339,7 @@ def evaluation_memory(work: Workload) -> Memory:
         "logits and loss": loss if loss > busy else 0,
         "at work": 0 if loss > busy else busy,
         "batch": _batch_bytes(work),
-        "libraries": LIBRARIES[work.device],
+        "libraries": _libraries(work),
     }
     return Memory({kind: n for kind, n in kinds.items() if n}, "the loss" if loss > busy else "forward", [])
 
@@ -348,7 +352,11 @@ def _passing(work: Workload, reader: Reader) -> int:
     mixing = (d + 2 * config.kv_width + 3 * d) * e
     if work.keeps_attention:
         mixing = (d + 2 * config.kv_width + 3 * d) * e + activations.seen(work, reader) * (2 * e + 3) // t
-    copies = _half(work, config.depth * (4 * d * d + 3 * d * f))
+    # The copies of matrices stay for as long as the context does, but those of what does not learn come and go.
+    matrices = config.depth * (4 * d * d + 3 * d * f)
+    if work.freeze == "base":
+        matrices = max(d * (d + 2 * config.kv_width), (2 if config.activation == "swiglu" else 1) * d * f)
+    copies = _half(work, matrices)
     return t * (2 * d * EXACT + max(inner, mixing)) + copies
 
 
@@ -369,7 +377,7 @@ def decoding_memory(work: Workload, beams: int = 1) -> Memory:
         "weights": EXACT * found.total + _tables(work),
         "cache": cache_bytes(work, beams),
         "logits and loss": 3 * EXACT * work.micro_batch * beams * work.config.output_vocab,
-        "libraries": LIBRARIES[work.device],
+        "libraries": _libraries(work),
     }
     return Memory(kinds, "decoding", [])
 

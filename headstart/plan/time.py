@@ -1,6 +1,6 @@
 """Seconds from counts: what a step consists of, and what a machine takes for each of it.
 
-A step is counted in eight kinds of work, each with a price. The prices come from a calibration on the machine itself
+A step is counted in some kinds of work, each with a price. The prices come from a calibration on the machine itself
 (plan/calibration.py), or from a card's sheet: operations by its peak and utilisation, all else by the bytes that it
 moves. The counts are the same in both.
 """
@@ -8,7 +8,7 @@ moves. The counts are the same in both.
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from headstart.plan import activations, memory, operations
+from headstart.plan import activations, memory, operations, traffic
 from headstart.plan.machines import Target
 from headstart.plan.workload import DeviceKind, Workload
 
@@ -16,28 +16,43 @@ from headstart.plan.workload import DeviceKind, Workload
 UNITS = {
     "products": "operations of matrices, forward and backward",
     "attention": "operations over the length, forward and backward",
-    "activations": "bytes kept for backward",
+    "masked attention": "the same where a GPU's kernel reads a mask",
+    "activations": "bytes kept for backward; on a GPU, bytes moved besides products",
     "logits": "numbers over the vocabulary",
+    "bias": "numbers over the vocabulary whose slopes a GPU adds up for a bias",
     "kept weights": "attention weights that are kept: on a CPU with dropout, on a GPU by the book",
+    "dropped weights": "attention weights that a GPU's kernel drops some of",
     "dropout": "numbers of which some are dropped",
     "update": "parameters that learn",
     "orthogonal": "operations of Muon",
-    "kernels": "kernels launched",
+    "kernels": "kernels, on a GPU of recorded steps",
+    "launches": "kernels that Python launches one by one on a GPU: steps in micro-batches are not recorded",
     "steps": "updates",
 }
 BACKWARD_SHARE = 2 / 3  # of the operations of a step
-# Times that a kept byte goes to or from memory in a step: written, read again in forward and backward, its gradient
-# written and read, and as much for what is not kept.
-PASSES = 6.0
+# Times that a kept byte goes to or from memory in a step on a CPU: written, read again in forward and backward, its
+# gradient written and read, and as much for what is not kept. On a GPU what is moved is counted itself.
+PASSES: dict[DeviceKind, float] = {"cpu": 6.0, "cuda": 1.0}
 # Bytes moved for each number over the vocabulary: made, summed, turned into slopes, multiplied twice. On a CPU a chunk
 # stays near the processor.
 LOGIT_BYTES: dict[DeviceKind, int] = {"cpu": 20, "cuda": 12}
 # For each parameter: AdamW reads four numbers and writes three, the norm and the clip three; forgetting, casting.
 UPDATE_BYTES = 4 * 12
 WEIGHT_BYTES = 12  # an attention weight that is kept: a product, a softmax, a mask, and back
-# Kernels of a block forward and backward, of what stands around the blocks, and of the update.
-BLOCK_KERNELS, CROSS_KERNELS, OTHER_KERNELS = 70, 40, 120
+# Kernels of a block forward and backward, more where positions are turned and for each dropout; of what stands around
+# the blocks, and of the update; of a block that writes one token.
+BLOCK_KERNELS, CROSS_KERNELS, OTHER_KERNELS = 52, 30, 110
+TURNING_KERNELS, DROPOUT_KERNELS, WRITING_KERNELS = 28, 2, 20
 GPU_KERNEL_SECONDS = 4e-6  # recorded steps: no Python between them
+LAUNCH_SECONDS = 4.6e-5  # with what Python does for it: fitted on an H200's machine
+# Bytes that would take as long as a vocabulary's column sums, which read far apart, and as dropping an attention weight
+# in the kernel, forward and backward: both fitted on an H200 (benchmarks/plan_error.py).
+BIAS_BYTES, DROPPED_WEIGHT_BYTES = 30, 30
+DROPPED_BYTES = 10  # a number and its mask, forward and backward
+# Of the utilisation of products: attention without a mask, and by the kernel that takes one and adds up in order,
+# which has less of tensor cores than they.
+ATTENTION_SHARE = 0.5
+MASKED_SHARE = {"bf16": 0.2, "fp32": 0.4}
 CPU_KERNEL_SECONDS = 1e-5
 CPU_DROPOUT_SECONDS = 1e-9
 NEWTON_SCHULZ_STEPS = 5
@@ -74,14 +89,18 @@ def paper_prices(target: Target, precision: str) -> Prices:
     bandwidth = target.bandwidth * 0.7
     seconds = {
         "products": 1 / reached,
-        "attention": 1 / (reached * 0.5),
-        "activations": PASSES / bandwidth,
+        "attention": 1 / (reached * ATTENTION_SHARE),
+        "masked attention": 1 / (reached * MASKED_SHARE[precision]),
+        "activations": PASSES[target.kind] / bandwidth,
         "logits": LOGIT_BYTES[target.kind] / bandwidth,
+        "bias": BIAS_BYTES / bandwidth,
         "kept weights": WEIGHT_BYTES / bandwidth,
-        "dropout": 4 / bandwidth if on_gpu else CPU_DROPOUT_SECONDS,
+        "dropped weights": DROPPED_WEIGHT_BYTES / bandwidth,
+        "dropout": DROPPED_BYTES / bandwidth if on_gpu else CPU_DROPOUT_SECONDS,
         "update": UPDATE_BYTES / bandwidth,
         "orthogonal": 1 / reached,
         "kernels": GPU_KERNEL_SECONDS if on_gpu else CPU_KERNEL_SECONDS,
+        "launches": LAUNCH_SECONDS,
         "steps": 2e-4 if on_gpu else 1e-3,
     }
     source = f"the sheet of {target.title}: {peak / 1e12:.3g} TFLOPS in {precision}, {target.why}"
@@ -98,18 +117,30 @@ def counts(work: Workload) -> dict[str, float]:
     saved, saved_over_length = _saved_at_the_top(work)
     parts = -(-work.batch // work.micro_batch)
     found = memory.sizes(work)
+    on_gpu = work.device == "cuda"
     kept = sum(row.bytes for row in memory.saved_in_all(work) if "in bf16" not in row.name)
     muon = _orthogonal(work) if work.optimizer == "muon" and work.freeze is None else 0
+    logits = parts * work.predicted * work.config.output_vocab if found.output else 0
+    attention = work.batch * (over_length - saved_over_length)
+    if work.reads_by_offsets:  # each document alone
+        attention = attention * activations.readers(work)[0].texts[1] // work.lengths.source
+    has_mask = on_gpu and not work.reads_by_offsets and work.reading != "whole"
+    is_recorded = on_gpu and work.accumulate == 1
+    kernels = parts * _kernels(work)
     return {
         "products": work.batch * (text.forward + text.backward - over_length - saved),
-        "attention": work.batch * (over_length - saved_over_length),
-        "activations": parts * kept,
-        "logits": parts * work.predicted * work.config.output_vocab if found.output else 0,
+        "attention": 0 if has_mask else attention,
+        "masked attention": attention if has_mask else 0,
+        "activations": parts * (traffic.moved(work) if on_gpu else kept),
+        "logits": logits,
+        "bias": logits if on_gpu and work.config.output_bias else 0,
         "kept weights": parts * _kept_weights(work),
+        "dropped weights": parts * _all_weights(work) if on_gpu and work.config.attention_dropout else 0,
         "dropout": parts * _dropped(work),
         "update": found.learning,
         "orthogonal": muon,
-        "kernels": parts * _kernels(work),
+        "kernels": kernels if is_recorded or not on_gpu else 0,
+        "launches": kernels if on_gpu and not is_recorded else 0,
         "steps": 1,
     }
 
@@ -128,17 +159,26 @@ def _saved_at_the_top(work: Workload) -> tuple[int, int]:
 def _kernels(work: Workload) -> int:
     config = work.config
     blocks = config.depth + config.decoder_depth
-    return blocks * BLOCK_KERNELS + config.decoder_depth * CROSS_KERNELS + OTHER_KERNELS
+    each = BLOCK_KERNELS + (TURNING_KERNELS if config.positions == "rotary" else 0)
+    each += DROPOUT_KERNELS * (2 * (config.dropout > 0) + (config.ffn_dropout > 0))
+    return blocks * each + config.decoder_depth * CROSS_KERNELS + OTHER_KERNELS
 
 
 def _kept_weights(work: Workload) -> int:
-    if not (work.keeps_attention or work.goes_by_the_book):
-        return 0
+    own, across = _weights(work)
+    is_kept = work.keeps_attention or work.goes_by_the_book
+    return own * is_kept + across * (work.keeps_attention or work.is_refused)
+
+
+def _all_weights(work: Workload) -> int:
+    return sum(_weights(work))
+
+
+def _weights(work: Workload) -> tuple[int, int]:
+    """Attention weights of all layers: of texts over themselves, and across."""
     stacks = activations.readers(work)
     own = sum(stack.depth * activations.seen(work, stack) for stack in stacks)
-    if not work.config.decoder_depth:
-        return own
-    return own + work.config.decoder_depth * stacks[1].tokens * stacks[0].length * work.config.heads
+    return own, work.config.decoder_depth * stacks[-1].tokens * stacks[0].length * work.config.heads
 
 
 def _dropped(work: Workload) -> int:
@@ -167,9 +207,12 @@ def _orthogonal(work: Workload) -> int:
 
 
 def step_seconds(work: Workload, prices: Prices) -> Planned:
-    """One update."""
+    """One update. Python launches kernels while the device computes: of the two, the longer counts."""
     found = counts(work)
-    return Planned({kind: found[kind] * prices.seconds[kind] for kind in UNITS if found[kind]})
+    kinds = {kind: found[kind] * prices.seconds[kind] for kind in UNITS if found[kind]}
+    if "launches" in kinds:
+        kinds["launches"] = max(0.0, 2 * kinds["launches"] - sum(kinds.values()))
+    return Planned(kinds)
 
 
 def with_padding(work: Workload) -> Workload:
@@ -185,7 +228,8 @@ def with_padding(work: Workload) -> Workload:
 def evaluation_seconds(work: Workload, prices: Prices, texts: int) -> float:
     """Forward over so many texts, keeping nothing."""
     found = counts(replace(work, accumulate=1))
-    share = {"products": 1 - BACKWARD_SHARE, "attention": 1 - BACKWARD_SHARE, "activations": 0.3, "logits": 0.5,
+    forward = 1 - BACKWARD_SHARE
+    share = {"products": forward, "attention": forward, "masked attention": forward, "activations": 0.3, "logits": 0.5,
              "kernels": 0.25}  # fmt: skip
     batch = sum(found[kind] * prices.seconds[kind] * part for kind, part in share.items())
     return batch * texts / work.batch
@@ -200,5 +244,5 @@ def decoding_seconds(work: Workload, prices: Prices, tokens: int, beams: int = 1
     weights = found.total - found.embedding - found.apart + found.output
     read = 4 * share * weights + memory.cache_bytes(work, beams) / 4
     computed = 2 * share * weights * work.batch * beams * prices.seconds["products"]
-    kernels = writing * BLOCK_KERNELS / 3.5 * prices.seconds["kernels"] * (1 if work.device == "cpu" else 2.5)
+    kernels = writing * WRITING_KERNELS * prices.seconds["kernels"] * (1 if work.device == "cpu" else 2.5)
     return tokens * (max(read / prices.bandwidth, computed) + kernels)

@@ -10,6 +10,9 @@ from headstart.plan.parameters import Freeze
 
 DeviceKind = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
+KERNEL_MULTIPLE = (
+    8  # what a GPU's kernels want heads a multiple of (model/attention.py; a test keeps it equal)
+)
 # How texts stand in a batch: documents side by side in a block, padded to the longest, or one document throughout.
 Reading = Literal["packed", "padded", "whole"]
 
@@ -66,13 +69,44 @@ class Workload:
     @property
     def is_aligned(self) -> bool:
         """Whether a GPU's fused kernels take heads of this width as they are: 16 bytes at a time."""
-        return self.config.width // self.config.heads * self.number_bytes % 16 == 0
+        return self.head_width * self.number_bytes % 16 == 0
+
+    @property
+    def head_width(self) -> int:
+        """Numbers of a head."""
+        return self.config.width // self.config.heads
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether a GPU computes a text's attention over itself in wider heads (model/attention.py)."""
+        is_odd = self.head_width % KERNEL_MULTIPLE != 0
+        return self.device == "cuda" and is_odd and self.config.positions != "rotary"
+
+    def widened(self, width: int) -> int:
+        """The numbers that heads of so many in all have there."""
+        if not self.is_widened:
+            return width
+        return width // self.head_width * math.ceil(self.head_width / KERNEL_MULTIPLE) * KERNEL_MULTIPLE
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether no fused kernel of a GPU takes such heads as they are: with a mask, or in fp32."""
+        has_mask = self.reading != "whole"
+        return self.device == "cuda" and not self.is_aligned and (has_mask or self.precision == "fp32")
 
     @property
     def goes_by_the_book(self) -> bool:
-        """Whether a GPU computes attention without a fused kernel: none takes such heads with a mask, or in fp32."""
-        has_mask = self.reading != "whole"
-        return self.device == "cuda" and not self.is_aligned and (has_mask or self.precision == "fp32")
+        """Whether a GPU computes a text's attention over itself without a fused kernel."""
+        return self.is_refused and not self.is_widened
+
+    @property
+    def reads_by_offsets(self) -> bool:
+        """Whether a GPU reads documents side by side as one row, without a mask (objectives/block_reading.py).
+
+        Steps that are not recorded, which those in micro-batches are not, have no offsets.
+        """
+        is_plain = self.precision == "bf16" and not self.config.attention_dropout and self.accumulate == 1
+        return self.device == "cuda" and self.reading == "packed" and is_plain
 
     @property
     def predicted(self) -> int:

@@ -22,11 +22,12 @@ from headstart.plan.time import UNITS, counts, paper_prices
 from headstart.plan.workload import DeviceKind, Precision, Workload
 from headstart.training.loop import one_update
 from headstart.training.machine import Machine
-from headstart.training.rehearsal import rehearsal
+from headstart.training.rehearsal import DOCUMENT, rehearsal
 from headstart.training.step import read
 
 WARM_STEPS, REPEATS = 3, 3
-SECONDS_A_POINT = 0.4
+SECONDS_A_POINT: dict[DeviceKind, float] = {"cpu": 0.4, "cuda": 0.15}
+FEWEST_STEPS: dict[DeviceKind, int] = {"cpu": 1, "cuda": 6}  # at once: a GPU's first one waits for its launch
 NEARNESS = 0.01  # how much a price's distance from the paper's counts beside the error of a measured step
 COPIED_NUMBERS = 1 << 24
 
@@ -52,16 +53,25 @@ _SHAPES: dict[DeviceKind, dict[str, tuple[_Shape, dict[str, Any]]]] = {
         "products": ((1024, 6, 4096, 32, 256, 1000), {}),
         "wide products": ((2048, 3, 8192, 16, 256, 1000), {}),
         "attention": ((512, 4, 1024, 8, 2048, 1000), {}),
-        "attention with dropout": ((512, 4, 1024, 16, 512, 1000), {"attention_dropout": 0.1}),
+        "a mask": ((512, 4, 1024, 16, 512, 1000), {"kind": "classification", "reading": "padded"}),
+        "attention with dropout": (
+            (512, 4, 1024, 16, 512, 1000),
+            {"attention_dropout": 0.1, "reading": "packed"},
+        ),
         "dropout": ((1024, 4, 4096, 32, 256, 1000), {"dropout": 0.1, "ffn_dropout": 0.1}),
         "vocabulary": ((256, 1, 512, 64, 256, 50_000), {}),
+        "vocabulary with a bias": ((256, 1, 512, 64, 256, 50_001), {"output_bias": True}),
         "update": ((1024, 8, 4096, 1, 64, 50_000), {}),
         "muon": ((1024, 4, 4096, 1, 256, 1000), {"optimizer": "muon"}),
         "gates": ((768, 6, 2048, 16, 256, 1000), {"preset": "modern-small"}),
+        "documents": ((512, 4, 1408, 24, 512, 8000), {"preset": "modern-small", "reading": "packed"}),
+        "narrow": ((128, 2, 512, 256, 256, 1000), {"preset": "tiny"}),
         "kernels": ((64, 12, 128, 1, 32, 100), {}),
+        "launches": ((64, 12, 128, 4, 32, 100), {"accumulate": 4}),
         "a step": ((64, 1, 128, 1, 32, 100), {}),
     },
 }
+_OWN = ("optimizer", "accumulate", "reading")  # what is the workload's, not the model's
 
 
 def calibrate(machine: Machine, tell: Callable[[str], None] = lambda line: None) -> Calibration:
@@ -94,15 +104,16 @@ def workloads(kind: DeviceKind, precision: Precision) -> dict[str, Workload]:
     """The steps to time."""
     found = {}
     for name, ((width, depth, ffn, batch, length, vocab), rest) in _SHAPES[kind].items():
-        options = {"preset": "gpt2", "optimizer": "adamw", "dropout": 0.0, "attention_dropout": 0.0, **rest}
+        options = {"preset": "gpt2", "reading": "whole", "dropout": 0.0, "attention_dropout": 0.0, **rest}
         shape = {
             "width": width, "depth": depth, "heads": max(1, width // 64), "ffn": ffn, "context": length, "vocab": vocab,
         }  # fmt: skip
-        optimizer = options.pop("optimizer")
+        own = {key: options.pop(key) for key in _OWN if key in options}
+        head = HeadConfig(kind=options.pop("kind", "lm"))
         config = preset(options.pop("preset"), **shape, **options)
         found[name] = Workload(
-            config=config, head=HeadConfig(kind="lm"), batch=batch, lengths=Lengths(length), device=kind,
-            precision=precision, reading="whole", optimizer=optimizer,
+            config=config, head=head, batch=batch, lengths=Lengths(length), device=kind, precision=precision,
+            document=DOCUMENT if own["reading"] == "packed" else 0, **own,
         )  # fmt: skip
     return found
 
@@ -121,11 +132,13 @@ def stretches(work: Workload, machine: Machine, repeats: int = REPEATS) -> list[
     started = time.perf_counter()
     read([update(WARM_STEPS)])
     once = time.perf_counter() - started
-    number, found = max(1, min(200, round(SECONDS_A_POINT / repeats / once))), []
-    for _ in range(repeats):
+    seconds, fewest = SECONDS_A_POINT[work.device], FEWEST_STEPS[work.device]
+    number, found = max(fewest, min(200, round(seconds / repeats / once))), []
+    for repeat in range(repeats):
+        first = WARM_STEPS + 1 + repeat * number  # no number twice: batches are made ahead
         started = time.perf_counter()
         for step in range(number):
-            last = update(WARM_STEPS + 1 + step)
+            last = update(first + step)
         read([last])
         found.append((time.perf_counter() - started) / number)
     return found

@@ -9,6 +9,7 @@ import torch
 
 from headstart.model.heads import IGNORED
 from headstart.model.model import Model, build
+from headstart.objectives.block_reading import with_offsets
 from headstart.objectives.causal import Causal
 from headstart.objectives.classification import Classification
 from headstart.objectives.masked import Masked
@@ -24,6 +25,7 @@ from headstart.training.machine import Machine
 from headstart.training.optimizer import OptimizerConfig
 
 DOCUMENT = 100  # tokens of a made-up document in a packed block
+DIFFERENT = 4  # batches on a GPU; then they come again, so that making them takes no time beside the steps
 
 
 class _Random:
@@ -32,9 +34,21 @@ class _Random:
     def __init__(self, work: Workload) -> None:
         self.work, self.head = work, work.head
         self._objective: Any = _GOALS[work.head.kind](work)
+        self.picks_places = getattr(self._objective, "picks_places", True)
+        self._made: dict[tuple[int, int], Batch] = {}
 
     def batch_at(self, seed: int, step: int) -> Batch:
-        made, draws = self.work, stream(seed, "rehearsal", step)
+        if (
+            self.work.device == "cpu"
+        ):  # where new tokens are new memory: the optimizer keeps the rows that were touched
+            return self._batch(seed, step)
+        key = (seed, step % DIFFERENT)
+        if key not in self._made:
+            self._made[key] = self._batch(*key)
+        return self._made[key]
+
+    def _batch(self, seed: int, number: int) -> Batch:
+        made, draws = self.work, stream(seed, "rehearsal", number)
         shape = (made.batch, made.lengths.source)
         tokens = draws.integers(0, made.config.vocab, shape)
         batch: Batch = {"tokens": tokens}
@@ -69,8 +83,8 @@ class _Random:
         return {"targets": wanted[kind], **segments}
 
     def filled(self, batch: Batch) -> Batch:
-        """All batches are of one shape already."""
-        return batch
+        """All batches are of one shape already; documents side by side have their offsets, as in pretraining."""
+        return with_offsets(batch)
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
         loss: Loss = self._objective.loss(model, batch)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headstart.model.chunked_loss import IGNORED, loss_and_slopes, output_loss
+from headstart.model.gpu_loss import kernels_for
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed, and the plain loss serves"
@@ -16,12 +17,22 @@ pytestmark = pytest.mark.skipif(
 # In a child, since triton asks once for all whether it interprets.
 PROGRAM = """
 import sys, torch
-from headstart.model.gpu_loss import loss_in_place
+from triton.runtime import interpreter
+from headstart.model.gpu_loss import kernels_for, loss_in_place
+patch = interpreter._patch_lang_tensor
+def patch_further(tensor, scope):  # numpy 2.4 no longer takes an array of one number for that number
+    patch(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+interpreter._patch_lang_tensor = patch_further
 cases, results = torch.load(sys.argv[1], map_location=sys.argv[2]), {}
-for name, (wide, vocab, *rest) in cases.items():
-    loss = loss_in_place(wide[:, :vocab], *rest)
-    assert loss.slopes is None or loss.slopes.data_ptr() == wide.data_ptr()
-    results[name] = (loss.sum, loss.right, loss.slopes is not None, wide)
+for name, (given, vocab, *rest) in cases.items():
+    results[name] = {}
+    kernels = kernels_for(given[:, :vocab], rest[0])
+    for kernel in kernels[:2] if "kept" in name else kernels[:1] if vocab < 20_000 else kernels[-1:]:
+        wide = given.clone()
+        loss = loss_in_place(wide[:, :vocab], *rest, kernel)
+        assert loss.slopes is None or loss.slopes.data_ptr() == wide.data_ptr()
+        results[name][kernel] = (loss.sum, loss.right, loss.slopes is not None, wide)
 torch.save(results, sys.argv[3])
 """
 GAP = 7.0  # what stands between rows, and stays
@@ -55,22 +66,22 @@ def with_values(given: Case, values: dict[tuple[int, int], float]) -> Case:
     return given
 
 
-def tied(vocab: int) -> Case:
+def tied(vocab: int, dtype: torch.dtype = torch.float32) -> Case:
     """Every row's highest logit stands at 3 and near the end; the first of them is the target of all but one."""
-    given = case(4, vocab, ignored=0)
+    given = case(4, vocab, ignored=0, dtype=dtype)
     given.wide[:, [3, vocab - 5]] = 50.0
     given.targets[:] = torch.tensor([3, vocab - 5, 3, 3])
     return given
 
 
-VOCABS = [(5, 1), (5, 40), (3, 8_192), (3, 16_385), (2, 50_257)]
+VOCABS = [(3, 1), (3, 40), (2, 16_384), (2, 16_385), (2, 50_257)]
 CASES = {
     f"{vocab} {bias=} {smoothing=}": case(rows, vocab, bias=bias, smoothing=smoothing)
     for rows, vocab in VOCABS
     for bias in (False, True)
     for smoothing in (0.0, 0.1)
 }
-for rows, vocab in ((5, 40), (3, 16_384), (3, 20_000)):
+for rows, vocab in ((3, 40), (3, 4_096), (3, 20_000)):
     CASES |= {
         f"{vocab} bf16": case(rows, vocab, bias=True, dtype=torch.bfloat16, smoothing=0.1),
         f"{vocab} fp16": case(rows, vocab, dtype=torch.float16),
@@ -85,9 +96,21 @@ for rows, vocab in ((5, 40), (3, 16_384), (3, 20_000)):
         f"{vocab} without right": case(rows, vocab, wants_right=False),
         f"{vocab} tied": tied(vocab),
     }
+KEPT = {  # in the registers as bf16; an odd row ends within a pair
+    "odd, kept": case(3, 16_385, dtype=torch.bfloat16, gap=63, smoothing=0.1),
+    "large, kept": case(3, 16_385, dtype=torch.bfloat16, gap=1, scale=1e3, wants_right=False),
+    "without slopes, kept": case(1, 20_000, dtype=torch.bfloat16, wants_slopes=False),
+    "tied, kept": with_values(tied(20_000, torch.bfloat16), {(0, 7): -torch.inf, (1, 19_999): -torch.inf}),
+    "longest, kept": case(1, 65_535, dtype=torch.bfloat16, gap=1),
+}
+CASES |= KEPT
 NOT_FINITE = {
-    f"{vocab} {value}": with_values(case(2, vocab, ignored=0), {(1, vocab - 20): value})
-    for vocab in (40, 20_000)
+    f"{vocab} {value}{kept}": with_values(case(2, vocab, ignored=0, dtype=dtype), {(1, vocab - 20): value})
+    for vocab, dtype, kept in (
+        (40, torch.float32, ""),
+        (20_000, torch.float32, ""),
+        (20_000, torch.bfloat16, ", kept"),
+    )
     for value in (torch.nan, torch.inf)
 }
 
@@ -107,31 +130,61 @@ def found(tmp_path_factory):
 @pytest.mark.parametrize("name", CASES)
 def test_loss_right_and_slopes_are_those_of_the_plain_loss(name, found):
     wide, vocab, bias, targets, smoothing, wants_right, wants_slopes = CASES[name]
-    loss_sum, right, has_slopes, now = found[name]
     logits, exact_bias = wide[:, :vocab].double(), None if bias is None else bias.double()
     expected = loss_and_slopes(logits, exact_bias, targets, smoothing, wants_right, True)
-    assert loss_sum.dtype == torch.float32
-    torch.testing.assert_close(loss_sum, expected.sum.float())
-    assert right == expected.right
-    assert has_slopes == wants_slopes
-    slopes = expected.slopes.to(wide.dtype) if wants_slopes else wide[:, :vocab]
     near = 1e-4 if wide.dtype == torch.float32 else 1e-2
-    torch.testing.assert_close(now[:, :vocab], slopes, rtol=near, atol=3e-7)
-    assert (now[:, vocab:] == GAP).all(), "what is beside a row is not the kernel's"
-    if wants_slopes:
-        assert not now[:, :vocab][targets == IGNORED].any()
+    for kernel, (loss_sum, right, has_slopes, now) in found[name].items():
+        assert loss_sum.dtype == torch.float32
+        torch.testing.assert_close(loss_sum, expected.sum.float())
+        assert right == expected.right, kernel
+        assert has_slopes == wants_slopes
+        slopes = expected.slopes.to(wide.dtype) if wants_slopes else wide[:, :vocab]
+        torch.testing.assert_close(now[:, :vocab], slopes, rtol=near, atol=3e-7)
+        assert (now[:, vocab:] == GAP).all(), "what is beside a row is not the kernel's"
+        if wants_slopes:
+            assert not now[:, :vocab][targets == IGNORED].any()
 
 
 @pytest.mark.parametrize("name", NOT_FINITE)
 def test_a_loss_that_is_not_finite_says_so(name, found):
-    loss_sum, _, _, now = found[name]
-    assert not loss_sum.isfinite()
-    assert not now[1].isfinite().all()
-    assert now[0].isfinite().all()
+    for loss_sum, _, _, now in found[name].values():
+        assert not loss_sum.isfinite()
+        assert not now[1].isfinite().all()
+        assert now[0].isfinite().all()
 
 
 def test_of_equal_highest_logits_the_first_counts(found):
-    assert [int(found[f"{vocab} tied"][1]) for vocab in (40, 16_384, 20_000)] == [3, 3, 3]
+    for name in ("40 tied", "4096 tied", "20000 tied", "tied, kept"):
+        assert {int(right) for _, right, _, _ in found[name].values()} == {3}
+
+
+def test_every_kernel_is_tested(found):
+    assert {kernel for kernels in found.values() for kernel in kernels} == {
+        "whole_row", "next_row", "kept_row", "long_row",
+    }  # fmt: skip
+    assert list(found["16385 bias=True smoothing=0.1"]) == ["whole_row"]
+    assert list(found["20000 huge"]) == ["long_row"]
+
+
+def test_a_long_row_of_bf16_is_kept_and_both_ways_are_tested(found):
+    assert all(set(found[name]) == {"next_row", "kept_row"} for name in KEPT)
+
+
+@pytest.mark.parametrize(
+    ("bias", "dtype", "vocab", "gap", "offset"),
+    [
+        (True, torch.bfloat16, 20_000, 0, 0),
+        (False, torch.float32, 20_000, 0, 0),
+        (False, torch.float16, 20_000, 0, 0),
+        (False, torch.bfloat16, 65_537, 1, 0),
+        (False, torch.bfloat16, 20_001, 0, 0),  # every other row begins within a pair
+        (False, torch.bfloat16, 20_000, 2, 1),  # and here all
+    ],
+)
+def test_what_is_not_in_pairs_is_not_kept(bias, dtype, vocab, gap, offset):
+    logits = torch.empty(2, vocab + gap, dtype=dtype)[:, offset : offset + vocab]
+    kernels = kernels_for(logits, torch.empty(vocab) if bias else None)
+    assert kernels == (["whole_row", "long_row"] if vocab < 32_768 else ["long_row"])
 
 
 def test_a_cpu_needs_no_triton(tmp_path):

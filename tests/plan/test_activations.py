@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from headstart.model import attention
 from headstart.model.dropped_attention import STRETCH
 from headstart.model.model import build
 from headstart.model.presets import PRESETS, HeadConfig, preset
 from headstart.plan import activations
 from headstart.plan.memory import saved_in_all
 from headstart.plan.operations import Lengths
-from headstart.plan.workload import Workload
+from headstart.plan.workload import KERNEL_MULTIPLE, Workload
 
 TEXTS, LENGTH, TARGET, DOCUMENT = 4, 64, 33, 8
 
@@ -117,15 +118,58 @@ def test_what_is_kept_grows_with_the_batch_and_not_beyond_it():
     assert planned(cut) == planned(one)
 
 
-def test_heads_that_a_gpus_kernels_do_not_take_go_by_the_book_where_there_is_a_mask():
-    lab = preset("lab", vocab=100)  # heads of 100
-    work = Workload(
-        config=lab, head=HeadConfig(kind="lm"), batch=2, lengths=Lengths(32), device="cuda", precision="bf16"
-    )
-    whole = Workload(**{**vars(work), "reading": "whole"})
+def on_gpu(name, reading="packed", precision="bf16", **fields):
+    return Workload(
+        config=preset(name, vocab=100, **fields), head=HeadConfig(kind="lm"), batch=2, lengths=Lengths(32),
+        device="cuda", precision=precision, reading=reading,
+    )  # fmt: skip
+
+
+def test_heads_that_a_gpus_kernels_do_not_take_are_computed_in_wider_ones():
+    work = on_gpu("lab")  # heads of 100, computed in 104
+    assert (work.is_widened, work.goes_by_the_book) == (True, False)
+    rows = {row.name: row.bytes for row in saved_in_all(work)}
+    blocks, tokens = 4, 2 * 32
+    assert rows["base.stack.blocks.*.attention.qkv"] == blocks * tokens * 3 * 208 * 2
+    assert rows["base.stack.blocks.*.attention.mixed"] == blocks * tokens * (208 * 2 + 4 * 2)
+    assert rows["base.stack.blocks.*.attention.matrices in bf16"] == blocks * 2 * 200 * (3 * 208 + 208)
+    exact = {row.name: row.bytes for row in saved_in_all(on_gpu("lab", precision="fp32"))}
+    assert exact["base.stack.blocks.*.attention.matrices of wider heads"] == blocks * 4 * 200 * 4 * 208
+    assert not any("by the book" in name for name in rows)
+    assert KERNEL_MULTIPLE == attention.KERNEL_MULTIPLE
+
+
+def test_turned_heads_of_such_a_width_go_by_the_book_where_there_is_a_mask():
+    work, whole = (on_gpu("lab", reading, positions="rotary") for reading in ("padded", "whole"))
     assert (work.goes_by_the_book, whole.goes_by_the_book) == (True, False)
     rows = {row.name: row.bytes for row in saved_in_all(work)}
     assert rows["base.stack.blocks.*.attention.weights, by the book"] == 4 * 2 * 32 * 32 * 2 * 9
     rows = {row.name: row.bytes for row in saved_in_all(whole)}
     filled = "base.stack.blocks.*.attention.query, .key, .value, .mixed, filled up"
     assert rows[filled] == 4 * 4 * 2 * 32 * 2 * 104 * 2
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        (on_gpu("tiny"), True),
+        (on_gpu("gpt2"), False),  # dropout on attention's weights
+        (on_gpu("tiny", precision="fp32"), False),
+        (on_gpu("tiny", "padded"), False),
+        (Workload(**{**vars(on_gpu("tiny")), "accumulate": 2}), False),
+        (Workload(**{**vars(on_gpu("tiny")), "device": "cpu"}), False),
+    ],
+)
+def test_documents_are_read_by_offsets_where_a_kernel_takes_them(work, expected):
+    assert work.reads_by_offsets == expected
+    if work.device == "cuda":
+        assert any("attention.mask" in row.name for row in saved_in_all(work)) != expected
+
+
+def test_bytes_are_said_to_stand_in_as_many_tensors_as_there_are():
+    rows = {row.name: row for row in saved_in_all(workload("modern-small", attention_dropout=0.1))}
+    assert rows["base.stack.blocks.*.attention_norm"].tensors == 2 * 2
+    assert rows["base.stack.blocks.*.attention.query, .key, .value"].tensors == 2 * 3
+    assert (
+        rows["base.stack.blocks.*.feed_forward.inner"].tensors == 2 * 2
+    )  # one of both, and two more like halves

@@ -36,7 +36,7 @@ def test_a_head_that_reads_one_token_spares_the_last_block_the_others_on_a_cpu()
     whole = time.counts(dataclasses.replace(work, device="cuda"))
     spared = time.counts(work)
     assert whole["products"] - spared["products"] == 4 * 3 * 15 * (4 * 200 * 200 + 4 * 200 * 200)
-    assert whole["attention"] - spared["attention"] == 4 * 3 * 15 * 4 * 16 * 200
+    assert whole["masked attention"] - spared["attention"] == 4 * 3 * 15 * 4 * 16 * 200
 
 
 def test_micro_batches_change_kernels_alone():
@@ -54,7 +54,36 @@ def test_dropout_and_kept_weights_are_counted_where_they_are():
         2 * 200 + 200
     )  # two residual branches and the inner layer, in 4 layers
     assert found["kept weights"] == 4 * 4 * 2 * 16 * 16  # texts, layers, heads, pairs
-    assert time.counts(dataclasses.replace(work, device="cuda"))["kept weights"] == 0
+    on_gpu = time.counts(dataclasses.replace(work, device="cuda"))
+    assert on_gpu["kept weights"] == 0
+    assert on_gpu["dropped weights"] == found["kept weights"]
+
+
+def test_a_gpu_reads_a_mask_or_each_document_alone():
+    packed = workload(device="cuda", precision="bf16", reading="packed", document=4)
+    whole = time.counts(dataclasses.replace(packed, reading="whole"))
+    alone = time.counts(packed)
+    masked = time.counts(dataclasses.replace(packed, precision="fp32"))
+    assert alone["attention"] == whole["attention"] / 4  # documents of 4 tokens in texts of 16
+    assert (masked["attention"], masked["masked attention"]) == (0, whole["attention"])
+
+
+def test_what_a_bias_over_the_vocabulary_costs_is_counted_on_a_gpu():
+    work = workload(device="cuda")
+    without = dataclasses.replace(work, config=dataclasses.replace(work.config, output_bias=False))
+    assert time.counts(work)["bias"] == time.counts(work)["logits"]
+    assert time.counts(without)["bias"] == time.counts(dataclasses.replace(work, device="cpu"))["bias"] == 0
+
+
+def test_python_launches_micro_batches_while_the_device_computes():
+    work = workload(device="cuda", accumulate=4)
+    found = time.counts(work)
+    assert found["kernels"] == 0
+    assert found["launches"] == 4 * time.counts(workload(device="cuda"))["kernels"]
+    for launch, expected in ((1.0, found["launches"]), (0.0, found["products"])):
+        prices = dict.fromkeys(time.UNITS, 0.0) | {"products": 1.0, "launches": launch}
+        planned = time.step_seconds(work, time.Prices(prices, 1.0, "made up", True))
+        assert planned.total == max(expected, found["products"])
 
 
 def test_muons_operations_by_hand():
