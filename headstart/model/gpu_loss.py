@@ -16,7 +16,6 @@ LONGEST_WHOLE_ROW = 1 << 15  # that its registers hold in float32 …
 LONGEST_KEPT_ROW = 1 << 16  # … and in bf16
 BLOCK = 1 << 13
 KEPT_BLOCKS = 13  # that 16 warps hold, of 8 numbers a thread each: 16 bytes are read at once
-READS_AHEAD = True  # next_row where there is room for the next row, else kept_row
 
 
 @functools.cache
@@ -81,7 +80,7 @@ def kernels_for(logits: Tensor, bias: Tensor | None) -> list[str]:
         return fitting
     if not _holds_next_row(vocab, logits.device):
         return ["kept_row", *fitting]
-    return [*(("next_row", "kept_row") if READS_AHEAD else ("kept_row", "next_row")), *fitting]
+    return ["next_row", "kept_row", *fitting]
 
 
 def _shape(kernel: str, vocab: int) -> tuple[int, int]:
