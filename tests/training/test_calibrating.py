@@ -57,6 +57,7 @@ def test_every_objective_can_be_rehearsed(kind):
     assert 0 < found.loss < 20
 
 
+@pytest.mark.slow
 def test_a_calibration_is_measured_and_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path))
     monkeypatch.setitem(calibrating.SECONDS_A_POINT, "cpu", 0.0)
