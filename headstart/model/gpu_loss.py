@@ -5,6 +5,8 @@ repeat themselves and steps can be recorded.
 """
 
 import functools
+import subprocess
+import warnings
 
 import torch
 from torch import Tensor
@@ -28,7 +30,8 @@ def is_available() -> bool:
         loss_in_place(nothing, None, torch.zeros(1, dtype=torch.int64, device="cuda"), 0.0, False, False)
     except torch.OutOfMemoryError:  # says nothing about kernels
         raise
-    except Exception:  # whatever is missing, there is another way
+    except (ImportError, OSError, RuntimeError, subprocess.SubprocessError) as error:
+        warnings.warn(f"the loss is computed without a kernel of its own, and slower: {error}", stacklevel=2)
         return False
     return True
 

@@ -2,12 +2,14 @@
 
 import importlib.util
 from typing import NamedTuple
+from unittest.mock import Mock
 
 import forked
 import pytest
 import torch
 from torch import Tensor
 
+from headstart.model import gpu_loss
 from headstart.model.chunked_loss import IGNORED, loss_and_slopes, output_loss
 from headstart.model.gpu_loss import kernels_for
 
@@ -195,6 +197,26 @@ output_loss(torch.ones(2, 3), torch.ones(4, 3), None, torch.tensor([0, 1]))
 assert "triton" not in sys.modules
 """
     assert forked.run(program, output=tmp_path / "output") == 0, (tmp_path / "output").read_text()
+
+
+@pytest.mark.parametrize(
+    "missing", [ImportError("no triton"), RuntimeError("no C compiler"), PermissionError("no place to write")]
+)
+def test_what_a_kernel_needs_and_does_not_find_is_told(missing, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
+    monkeypatch.setattr(gpu_loss, "loss_in_place", Mock(side_effect=missing))
+    with pytest.warns(UserWarning, match=str(missing)):
+        assert not gpu_loss.is_available.__wrapped__()
+
+
+def test_a_fault_of_a_kernel_is_not_passed_over(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
+    for fault in (ValueError("a fault"), torch.OutOfMemoryError("no memory")):
+        monkeypatch.setattr(gpu_loss, "loss_in_place", Mock(side_effect=fault))
+        with pytest.raises(type(fault)):
+            gpu_loss.is_available.__wrapped__()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
