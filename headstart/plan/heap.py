@@ -12,9 +12,8 @@ from headstart.plan.activations import Saved
 
 MAPPED = 32 * 2**20  # bytes from which a tensor never stands in the heap
 OF_WHAT_PASSES, OF_GRADIENTS = 0.35, 0.10
-OF_THE_LARGEST = (
-    1.1  # of the mean of both: tensors that are few and large leave larger holes than many small ones
-)
+# Of the mean of what passes and its largest tensor: few and large ones leave larger holes than many small ones.
+OF_THE_LARGEST = 1.1
 
 
 def held_free(saved: Sequence[Saved], passing: int, gradients: int) -> int:

@@ -10,9 +10,7 @@ from headstart.plan.parameters import Freeze
 
 DeviceKind = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
-KERNEL_MULTIPLE = (
-    8  # what a GPU's kernels want heads a multiple of (model/attention.py; a test keeps it equal)
-)
+KERNEL_MULTIPLE = 8  # of model/attention.py; a test keeps it equal
 # How texts stand in a batch: documents side by side in a block, padded to the longest, or one document throughout.
 Reading = Literal["packed", "padded", "whole"]
 

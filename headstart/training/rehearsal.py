@@ -38,9 +38,8 @@ class _Random:
         self._made: dict[tuple[int, int], Batch] = {}
 
     def batch_at(self, seed: int, step: int) -> Batch:
-        if (
-            self.work.device == "cpu"
-        ):  # where new tokens are new memory: the optimizer keeps the rows that were touched
+        # On a CPU new tokens are new memory: the optimizer keeps the rows that were touched.
+        if self.work.device == "cpu":
             return self._batch(seed, step)
         key = (seed, step % DIFFERENT)
         if key not in self._made:
