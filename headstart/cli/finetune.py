@@ -89,8 +89,8 @@ def finetune(
     batch
         Texts in a step (default: 16; translation has --batch-tokens).
     r_drop
-        Classes only: read each text twice with different dropout, and add their disagreement so many times to the
-        loss. Costs twice the time, and wants --dropout.
+        Classes and translation: read each text twice with different dropout, and add their disagreement so many
+        times to the loss. Costs twice the time, and wants --dropout.
     out
         The run's directory (default: runs/finetune- and a hash of the settings).
     """
@@ -130,9 +130,9 @@ def finetune(
         }  # fmt: skip
         if task == "translation":
             for_labels: dict[str, Any] = {
-                "--pooling": pooling, "--freeze": freeze, "--batch": batch, "--r-drop": r_drop or None,
+                "--pooling": pooling, "--freeze": freeze, "--batch": batch,
             }  # fmt: skip
-            result = train_translator(translation, reading.given(), for_labels, pairs=labels, **shared)
+            result = train_translator(translation, reading.given(), for_labels, pairs=labels, r_drop=r_drop, **shared)
         else:
             result = run(
                 **shared,

@@ -138,6 +138,7 @@ def _translation(run: LoadedRun) -> dict[str, Any]:
         **tokenizers,
         "batch_tokens": settings.batch_tokens,
         "smoothing": settings.smoothing,
+        **({"r_drop": config.r_drop} if config.r_drop else {}),
         "search": Search(beam=Beam(beams=settings.beam, length_penalty=settings.length_penalty)),
     }
 

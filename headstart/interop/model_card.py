@@ -275,10 +275,11 @@ def _operations(config: RunConfig, steps: int) -> float:
     lengths = Lengths(length, length if config.translation is not None else 0)
     freeze: Literal["base"] | None = "base" if config.freeze == "base" else None
     totals = per_text(config.model, config.head, lengths, freeze, config.corruption.share)
-    texts = float(config.batch * (2 if config.r_drop else 1))
+    texts = float(config.batch)
     if config.translation is not None:
         texts = config.translation.batch_tokens / (2 * length)
-    return steps * texts * (totals.forward + totals.backward)
+    readings = 2 if config.r_drop else 1
+    return steps * readings * texts * (totals.forward + totals.backward)
 
 
 def machine_facts(path: Path) -> dict[str, str]:

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from headstart.model.heads import IGNORED
 from headstart.model.model import Model
 from headstart.model.presets import HeadConfig
 from headstart.objectives.few_shapes import filled_up
 from headstart.objectives.objective import Batch, Loss, Tensors
+from headstart.objectives.twice import disagreement, doubled
 from headstart.text.buckets import LengthBuckets
 from headstart.text.frames import Frame, Framed, pad, truncated_share
 from headstart.text.labelled import LabelledSet
@@ -43,7 +43,7 @@ class Classification:
         """`targets` fit the head: class numbers, a table of zeros and ones, or numbers.
 
         With `r_drop` a text is read twice in training, with different dropout, and what the two readings disagree in
-        is added to the loss so many times (Liang and others, 2021); for classes alone.
+        is added to the loss so many times (objectives/twice.py); for classes alone.
         """
         self.r_drop = r_drop
         self.examples, self.targets, self.head, self.batch, self.pad_id = (
@@ -89,8 +89,7 @@ class Classification:
         return Loss(loss_sum, count, self._log(outputs, batch["targets"]))
 
     def _read_twice(self, model: Model, batch: Tensors) -> Loss:
-        # As one batch of twice the rows: each has dropout of its own.
-        twice = {name: torch.cat([batch[name]] * 2) for name in ("tokens", "present", "segments", "targets")}
+        twice = doubled(batch, ("tokens", "present", "segments", "targets"))
         outputs = predict(model, twice)
         loss_sum, _ = model.head.loss(outputs, twice["targets"])
         first, second = outputs.chunk(2)
@@ -114,12 +113,6 @@ class Classification:
         """From short to long, in batches of like length."""
         for first in range(0, len(self._by_length), self.batch):
             yield self.collated(self._by_length[first : first + self.batch])
-
-
-def disagreement(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """How far the classes of two readings are from each other, by text: the mean of both divergences, in nats."""
-    p, q = F.log_softmax(first.float(), dim=-1), F.log_softmax(second.float(), dim=-1)
-    return ((p.exp() - q.exp()) * (p - q)).sum(dim=-1) / 2
 
 
 def predict(model: Model, batch: Tensors) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import torch
 
 from headstart.errors import UserError
 from headstart.model.heads import IGNORED
@@ -11,6 +12,7 @@ from headstart.model.presets import HeadConfig
 from headstart.objectives.few_shapes import filled_up
 from headstart.objectives.objective import Batch, Loss, Tensors
 from headstart.objectives.places import picked
+from headstart.objectives.twice import doubled, token_disagreement
 from headstart.text.buckets import LengthBuckets, rounded_up
 from headstart.text.frames import Frame, Framed, truncated_share
 from headstart.text.tokenizer import Tokenizer
@@ -51,16 +53,19 @@ class Translation:
         target_pad_id: int,
         smoothing: float = 0.0,
         multiple: int = 1,
+        r_drop: float = 0.0,
     ) -> None:
         """`batch_tokens` counts source, target and padding; `smoothing` is the share given to all tokens alike.
 
-        With a multiple, lengths are counted up to it, and batches can be filled up to a few shapes.
+        With a multiple, lengths are counted up to it, and batches can be filled up to a few shapes. With `r_drop` a
+        pair is read twice in training, and what the two readings disagree in is added to the loss so many times.
         """
         if not 0 <= smoothing < 1:
             raise UserError(f"smoothing is {smoothing}", fix="give a share from 0 to under 1, such as 0.1")
         self.sources = Ragged([example.tokens for example in sources])
         self.targets = Ragged([example.tokens for example in targets])
         self.pad_id, self.target_pad_id, self.smoothing = pad_id, target_pad_id, smoothing
+        self.r_drop = r_drop
         self.truncated_share = truncated_share(
             [a if a.is_truncated else b for a, b in zip(sources, targets, strict=True)]
         )
@@ -93,9 +98,10 @@ class Translation:
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
         """The smoothed loss, which is what is trained by; where a model is measured, the plain one is logged too."""
-        # Padding comes after the target, where none of its places looks, and has no target of its own: no mask.
-        hidden = model.base(batch["tokens"], batch["written"], source_present=batch["present"])
-        hidden, targets, count = picked(hidden, batch), batch["wanted"], (batch["wanted"] != IGNORED).sum()
+        if self.r_drop and model.training:
+            return self._read_twice(model, batch)
+        hidden = picked(self._hidden(model, batch), batch)
+        targets, count = batch["wanted"], (batch["wanted"] != IGNORED).sum()
         smoothed = model.head.loss_at(hidden, targets, self.smoothing, wants_right=False)
         if model.training:
             return Loss(smoothed.sum, count, {})
@@ -103,6 +109,20 @@ class Translation:
         return Loss(
             smoothed.sum, count, {"cross_entropy": (plain.sum, count), "accuracy": (plain.right, count)}
         )
+
+    def _hidden(self, model: Model, batch: Tensors) -> torch.Tensor:
+        # Padding comes after the target, where none of its places looks, and has no target of its own: no mask.
+        return model.base(batch["tokens"], batch["written"], source_present=batch["present"])
+
+    def _read_twice(self, model: Model, batch: Tensors) -> Loss:
+        hidden = self._hidden(model, doubled(batch, ("tokens", "written", "present")))
+        first, second = (picked(half, batch) for half in hidden.chunk(2))
+        wanted, counts = batch["wanted"], batch["wanted"] != IGNORED
+        both = torch.cat([first, second]), torch.cat([wanted, wanted])
+        smoothed = model.head.loss_at(*both, self.smoothing, wants_right=False)
+        vocab = model.config.output_vocab
+        apart = token_disagreement(model.head.output, first, second, counts, vocab)
+        return Loss(smoothed.sum / 2 + self.r_drop * apart, counts.sum(), {})
 
     def evaluation(self) -> Iterator[Batch]:
         """Every pair once, in batches of like length that never change."""

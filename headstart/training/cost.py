@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from headstart.errors import UserError
-from headstart.objectives.classification import Classification
 from headstart.objectives.objective import Objective
 from headstart.plan.calibration import cpu_here, cpu_name, facts_of, found
 from headstart.plan.machines import card_like
@@ -41,7 +40,7 @@ def workloads_of(config: RunConfig, objective: Objective, machine: Machine) -> l
     for step in range(min(SAMPLED_BATCHES, max(1, config.loop.steps))):
         batch = objective.batch_at(config.loop.seed, step)
         texts, source = batch["tokens"].shape
-        if isinstance(objective, Classification) and objective.r_drop:  # each text is read twice
+        if getattr(objective, "r_drop", 0.0):  # each text is read twice
             texts *= 2
         reading: Reading = reading_of(config.head.kind)
         if reading == "packed" and "documents" not in batch:

@@ -1,7 +1,6 @@
 """Fine-tuning: a base, from a start or from scratch, under a head for labelled texts."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from headstart.model.model import Model, transfer
 from headstart.model.presets import HeadConfig, ModelConfig, Pooling, preset
 from headstart.objectives.classification import Classification, framed_texts, predict
 from headstart.objectives.masked import Corruption
+from headstart.objectives.twice import check_weight
 from headstart.text.dataset_folders import Role
 from headstart.text.files import Reading
 from headstart.text.frames import Frame, frame_of
@@ -101,8 +101,7 @@ def finetune(
         raise UserError("--freeze base and --unfreeze-every at once", fix="give one of them")
     if r_drop and task != "classification":
         raise UserError(f"--r-drop with {task}", fix="leave it out: it compares the classes of two readings")
-    if not 0 <= r_drop < math.inf:
-        raise UserError(f"--r-drop {r_drop}", fix="give 0 or more, such as 1")
+    check_weight(r_drop)
     run = RunDirectory(out)
     with held(run, machine, console) as console:
         begun = load(start) if start is not None else None

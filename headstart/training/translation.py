@@ -10,6 +10,7 @@ from headstart.model.model import Model, transfer
 from headstart.model.presets import ModelConfig
 from headstart.objectives.masked import Corruption
 from headstart.objectives.translation import Translation, framed_side
+from headstart.objectives.twice import check_weight
 from headstart.text.files import Reading
 from headstart.text.frames import FrameName, frame_of, target_frame_of
 from headstart.text.pairs import PairedSet, read_pairs
@@ -67,6 +68,7 @@ def train_translator(
     length: int | None = None,
     batch_tokens: int | None = None,
     smoothing: float = DEFAULT_SMOOTHING,
+    r_drop: float = 0.0,
     valid_bleu: bool = False,
     search: Search | None = None,
     encoding: str = "utf-8",
@@ -82,10 +84,12 @@ def train_translator(
     """Train an encoder-decoder on pairs; calling it again goes on, or finds it finished. Returns the result.
 
     `pairs` trains on so many of them alone. With `valid_bleu` every evaluation on valid measures BLEU and chrF too,
-    so that they can choose; at the end both are measured on valid and on test in any case, by `search`.
+    so that they can choose; at the end both are measured on valid and on test in any case, by `search`. With `r_drop`
+    each pair is read twice with different dropout, and their disagreement added so many times to the loss.
     """
     machine, console, budget = machine or choose(), console or Console(), budget or Budget()
     optimizer, loop, search = optimizer or OptimizerConfig(), loop or DEFAULT_LOOP, search or Search()
+    check_weight(r_drop)
     check_choice("translation", loop.choose_by, loop.patience, loop.evaluate_every)
     if loop.unfreeze_every:
         raise UserError("--unfreeze-every in translation", fix="leave it out: it is for a single stack")
@@ -116,7 +120,7 @@ def train_translator(
         size = batch_tokens or (CPU_BATCH_TOKENS if machine.device.type == "cpu" else GPU_BATCH_TOKENS)
         multiple = 1 if machine.device.type == "cpu" else GPU_LENGTH_MULTIPLE
         goals = {
-            name: _objective(sets[name], words, frame, length, size, smoothing, multiple)
+            name: _objective(sets[name], words, frame, length, size, smoothing, multiple, r_drop)
             for name in ("train", "valid")
         }
         if share := goals["train"].truncated_share:
@@ -129,6 +133,7 @@ def train_translator(
             batch=0,
             minutes=budget.minutes or 0.0,
             initial_seed=loop.seed,
+            r_drop=r_drop,
             data=dataclasses.replace(
                 data, fingerprint="+".join(sets[name].fingerprint[:16] for name in ("train", "valid"))
             ),
@@ -193,11 +198,12 @@ def _objective(
     batch_tokens: int,
     smoothing: float,
     multiple: int = 1,
+    r_drop: float = 0.0,
 ) -> Translation:
     sources = framed_side(pairs.sources, words.source, frame_of(words.source, frame), length)
     targets = framed_side(pairs.targets, words.target, target_frame_of(words.target, frame), length)
     pads = words.source.id_of("pad"), words.target.id_of("pad")
-    return Translation(sources, targets, batch_tokens, *pads, smoothing, multiple)
+    return Translation(sources, targets, batch_tokens, *pads, smoothing, multiple, r_drop)
 
 
 def objective_over(run: LoadedRun, pairs: PairedSet, length: int) -> Translation:

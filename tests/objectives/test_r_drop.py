@@ -7,13 +7,19 @@ import pytest
 import small
 import tiny_runs
 import torch
+import translators
 
 from headstart.errors import UserError
 from headstart.interop.make_again import call_of
 from headstart.model.heads import IGNORED
 from headstart.model.model import build
 from headstart.model.presets import preset
-from headstart.objectives.classification import disagreement, predict
+from headstart.objectives import twice
+from headstart.objectives.classification import predict
+from headstart.objectives.places import placed
+from headstart.objectives.translation import Translation, framed_side
+from headstart.objectives.twice import disagreement, token_disagreement
+from headstart.text.frames import frame_of, target_frame_of
 from headstart.training.budget import Budget
 from headstart.training.finetune import finetune
 from headstart.training.loading import load
@@ -89,6 +95,78 @@ def test_a_run_has_it_and_is_not_continued_without(tmp_path):
     assert "r_drop=0.5," in call_of(run, {})
     with pytest.raises(UserError, match=r"r_drop was 0.5, is 0.0"):
         finetune(files["classification", "train"], **common)
+
+
+# ---- translation ------------------------------------------------------------------------------------------------
+
+
+def translation_read_twice(weight, **fields):
+    words = small.tokenizer()
+    sides = [small.sentences(6, seed=seed) for seed in (5, 6)]
+    frames = frame_of(words, "causal"), target_frame_of(words, "causal")
+    framed = [framed_side(texts, words, frame, 32) for texts, frame in zip(sides, frames, strict=True)]
+    objective = Translation(*framed, 300, words.id_of("pad"), words.id_of("pad"), smoothing=0.1, r_drop=weight)
+    config = preset(
+        "transformer-tiny", vocab=small.tokenizer().size, width=16, heads=2, ffn=24, depth=1, decoder_depth=1,
+        attention_dropout=0.0, ffn_dropout=0.0, **fields,
+    )  # fmt: skip
+    return objective, build(config, objective.head).train(), tensors(placed(objective.batch_at(0, 0)))
+
+
+def test_a_translation_is_charged_for_what_its_two_readings_differ_in_at_every_token():
+    objective, model, batch = translation_read_twice(0.7, dropout=0.3)
+    torch.manual_seed(3)
+    found = objective.loss(model, batch)
+    torch.manual_seed(3)
+    pairs = {key: torch.cat([batch[key]] * 2) for key in ("tokens", "written", "present", "targets")}
+    hidden = model.base(pairs["tokens"], pairs["written"], source_present=pairs["present"])
+    logits = model.head(hidden)
+    smoothed = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), pairs["targets"].flatten(), ignore_index=IGNORED, reduction="sum",
+        label_smoothing=objective.smoothing,
+    )  # fmt: skip
+    p, q = (half.softmax(-1) for half in logits.chunk(2))
+    apart = (p * (p / q).log() + q * (q / p).log()).sum(-1) / 2
+    apart = apart[batch["targets"] != IGNORED].sum()
+    assert apart > 0.01
+    assert found.sum.item() == pytest.approx((smoothed / 2 + 0.7 * apart).item(), rel=1e-4)
+    assert int(found.count) == int((batch["targets"] != IGNORED).sum())
+
+
+def test_a_translation_without_dropout_has_the_usual_loss_and_slopes():
+    objective, model, batch = translation_read_twice(5.0, dropout=0.0)
+    slopes = []
+    for weight in (5.0, 0.0):
+        objective.r_drop = weight
+        model.zero_grad()
+        objective.loss(model, batch).sum.backward()
+        slopes.append([p.grad.clone() for p in model.parameters()])
+    for one, other in zip(*slopes, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_tokens_in_chunks_differ_by_as_much_and_have_the_same_slopes(monkeypatch):
+    torch.manual_seed(0)
+    matrix = torch.randn(7, 4)
+    first, second = (torch.randn(10, 4, requires_grad=True) for _ in range(2))
+    counts = torch.arange(10) != 8
+    found = []
+    for size in (1 << 20, 3 * 7):
+        monkeypatch.setitem(twice.CHUNK_LOGITS, "cpu", size)
+        total = token_disagreement(lambda x: x @ matrix.T, first, second, counts, 7)
+        found.append([total.detach(), *torch.autograd.grad(total, (first, second))])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+    assert found[0][1][8].abs().sum() == 0
+
+
+def test_a_translator_has_it_in_its_configuration_and_its_card(tmp_path):
+    translators.train(tmp_path / "run", r_drop=0.5)
+    run = load(tmp_path / "run")
+    assert run.config.r_drop == 0.5
+    assert "r_drop=0.5," in call_of(run, {})
+    with pytest.raises(UserError, match="--r-drop"):
+        translators.train(tmp_path / "other", r_drop=-1.0)
 
 
 @pytest.mark.parametrize(("task", "weight"), [("regression", 1.0), ("classification", -1.0)])
