@@ -5,9 +5,10 @@
     python benchmarks/gpu_training.py --row shakespeare              # 6 layers, 384 wide, characters
     HEADSTART_DATA=… python benchmarks/gpu_training.py --row bert    # BERT-base on reviews of uneven length
     python benchmarks/gpu_training.py --row memory                   # the peak of a GPT-2 step
-    HEADSTART_DATA=… python benchmarks/gpu_training.py --row all --json table.json
+    HEADSTART_DATA=… python benchmarks/gpu_training.py --row gpt2 small bert --at-once 8 --json table.json
 
-Each system lives in a process of its own and is compiled and warmed up before the clock starts; then they take turns,
+Each system lives in a process of its own and is compiled and warmed up before the clock starts (--at-once says how
+many side by side: their memory has to fit, and padded documents may need most of it); then they take turns,
 round by round, the order turned about each time. The median of the rounds counts, and the spread stands beside it.
 Headstart's step is the package's own, with batches made on the host from a token store as in a run; the peers' tokens
 are on the GPU before (peers.py), as they were when the peers' own figures were taken (gpu_cases.py). A peer counts
@@ -254,13 +255,12 @@ class Seat:
             return {}
 
 
-def measure_row(row: str, options: argparse.Namespace, material: Path) -> list[dict[str, Any]]:
-    """All systems of a row, case by case in turns; what was found of each."""
-    seats = [seat for number in range(len(CASES[row])) for seat in _seats(row, number, options, material)]
-    # Several may compile side by side, but padded documents may need all the memory there is.
-    at_once = 1 if any(case.of_documents for case in CASES[row]) else options.at_once
+def measure_rows(rows: list[str], options: argparse.Namespace, material: Path) -> list[dict[str, Any]]:
+    """All systems of these rows: prepared side by side, then measured in turns; what was found of each."""
+    cases = [(row, number) for row in rows for number in range(len(CASES[row]))]
+    seats = [seat for row, number in cases for seat in _seats(row, number, options, material)]
     try:
-        with ThreadPoolExecutor(at_once) as pool:
+        with ThreadPoolExecutor(options.at_once) as pool:
             prepared = pool.map(lambda seat: seat.ask("prepare", PREPARE_SECONDS), seats)
             for seat, facts in zip(seats, prepared, strict=True):
                 seat.facts |= facts
@@ -278,11 +278,13 @@ def measure_row(row: str, options: argparse.Namespace, material: Path) -> list[d
 
 def _seats(row: str, number: int, options: argparse.Namespace, material: Path) -> list[Seat]:
     case, seats = CASES[row][number], []
+    if options.cases and not any(part in case.name for part in options.cases):
+        return []
     for name in case.systems:
         if not peers.is_installed(name):
             print(f"{case.name}: without {name.split()[0]}, which is not installed")
             continue
-        if options.systems and name.split()[0] not in options.systems:
+        if options.systems and not {name, name.split()[0]} & set(options.systems):
             continue
         log = material / f"{row}-{number}-{name.replace(' ', '-')}.log"
         seats.append(Seat(row, number, name, _child(log, row, number, name, options, material)))
@@ -345,17 +347,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--row", choices=[*CASES, "all"], default="all")
+    parser.add_argument("--row", choices=[*CASES, "all"], nargs="+", default=["all"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=TURN_SECONDS, help="of a turn")
-    parser.add_argument("--systems", nargs="*", help="some alone, by their first word: headstart plain …")
+    parser.add_argument(
+        "--systems", nargs="*", help='some alone, by name or first word: headstart "plain compiled" …'
+    )
+    parser.add_argument("--cases", nargs="*", help='some alone, by a part of their name: "32 × 1024" …')
     parser.add_argument("--at-once", type=int, default=2, help="systems that are compiled side by side")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes: whether all of it works")
     parser.add_argument("--json", type=Path, help="a file for everything that was found")
     parser.add_argument("--logs", type=Path, help="a directory for what the systems printed")
     options = parser.parse_args()
-    rows = list(CASES) if options.row == "all" else [options.row]
+    rows = list(CASES) if "all" in options.row else list(dict.fromkeys(options.row))
     with tempfile.TemporaryDirectory() as place:
         material = options.logs or Path(place)
         material.mkdir(parents=True, exist_ok=True)
@@ -366,21 +371,21 @@ def main() -> None:
 def measure(
     rows: list[str], options: argparse.Namespace, material: Path
 ) -> tuple[list[dict[str, Any]], float]:
-    """The matrix rate, then row after row; a row that cannot be had is left out with a word."""
+    """The matrix rate, then the rows; one that cannot be had is left out with a word."""
     probe = _child(material / "matrix.log", "matrix", 0, "", options, material)
     try:
         rate = probe.ask("rate", PREPARE_SECONDS)["rate"]
     finally:
         probe.close()
-    found = []
+    possible = []
     for row in rows:
         if any(case.of_documents for case in CASES[row]):
             if not options.tiny and "HEADSTART_DATA" not in os.environ:
                 print(f"row {row} skipped: HEADSTART_DATA is not set")
                 continue
             reviews.prepare(material, options.tiny)
-        found += measure_row(row, options, material)
-    return found, rate
+        possible.append(row)
+    return measure_rows(possible, options, material), rate
 
 
 def report(found: list[dict[str, Any]], rate: float, options: argparse.Namespace) -> None:

@@ -132,7 +132,9 @@ def finetune(
             for_labels: dict[str, Any] = {
                 "--pooling": pooling, "--freeze": freeze, "--batch": batch,
             }  # fmt: skip
-            result = train_translator(translation, reading.given(), for_labels, pairs=labels, r_drop=r_drop, **shared)
+            result = train_translator(
+                translation, reading.given(), for_labels, pairs=labels, r_drop=r_drop, **shared
+            )
         else:
             result = run(
                 **shared,

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from headstart.model.cut_attention import attend_within
 from headstart.model.dropped_attention import attend_with_dropout
+from headstart.model.linear import Linear
 from headstart.model.masks import Mask, subsequent_mask
 from headstart.model.positions import Rotation
 from headstart.model.presets import ModelConfig
@@ -113,8 +114,8 @@ class Attention(nn.Module):
         self.head_width, self.dropout = config.width // config.heads, config.attention_dropout
         self.widths = [config.width, config.kv_width, config.kv_width]
         self.shared_by = config.heads // (config.kv_heads or config.heads)  # heads to one of keys and values
-        self.qkv = nn.Linear(config.width, sum(self.widths), bias=config.bias)
-        self.output = nn.Linear(config.width, config.width, bias=config.bias)
+        self.qkv = Linear(config.width, sum(self.widths), bias=config.bias)
+        self.output = Linear(config.width, config.width, bias=config.bias)
 
     def forward(
         self,
@@ -144,15 +145,16 @@ class Attention(nn.Module):
         """The same with zeros up to a width that kernels take: in the matrices, which are less than what they make."""
         spare = -self.head_width % KERNEL_MULTIPLE
         width, dropout = self.head_width + spare, self.dropout if self.training else 0.0
-        bias = None if self.qkv.bias is None else _with_zeros(self.qkv.bias, 0, self.head_width, spare)
-        every = F.linear(x, _with_zeros(self.qkv.weight, 0, self.head_width, spare), bias)
+        shift = self.qkv.shift
+        bias = None if shift is None else _with_zeros(shift, 0, self.head_width, spare)
+        every = F.linear(x, _with_zeros(self.qkv.matrix, 0, self.head_width, spare), bias)
         parts = every.split([part // self.head_width * width for part in self.widths], dim=-1)
         query, key, value = (part.unflatten(-1, (-1, width)).transpose(1, 2) for part in parts)
         if self.shared_by > 1:
             key, value = (part.repeat_interleave(self.shared_by, dim=1) for part in (key, value))
         mixed = attend(query, key, value, mask, dropout, scale=self.head_width**-0.5)
-        output = _with_zeros(self.output.weight, 1, self.head_width, spare)
-        return F.linear(mixed.transpose(1, 2).flatten(2), output, self.output.bias)
+        output = _with_zeros(self.output.matrix, 1, self.head_width, spare)
+        return F.linear(mixed.transpose(1, 2).flatten(2), output, self.output.shift)
 
     def _project(
         self, x: Tensor, memory: Tensor | None, rotation: Rotation | None, cache: LayerCache | None
@@ -170,11 +172,11 @@ class Attention(nn.Module):
         self, y: Tensor, memory: Tensor, cache: LayerCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries from y; keys and values from the memory, computed once where there is a cache."""
-        width, bias = y.shape[-1], self.qkv.bias
-        query = F.linear(y, self.qkv.weight[:width], None if bias is None else bias[:width])
+        width, bias = y.shape[-1], self.qkv.shift
+        query = F.linear(y, self.qkv.matrix[:width], None if bias is None else bias[:width])
         if cache is not None and cache.length:
             return self._split(query), *cache.held()
-        both = F.linear(memory, self.qkv.weight[width:], None if bias is None else bias[width:])
+        both = F.linear(memory, self.qkv.matrix[width:], None if bias is None else bias[width:])
         key, value = (self._split(part) for part in both.chunk(2, dim=-1))
         if cache is not None:
             key, value = cache.extend(key, value)

@@ -3,22 +3,15 @@
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headstart.model.activations import ACTIVATIONS
 from headstart.model.attention import Attention, LayerCache
 from headstart.model.dropout import Dropout
+from headstart.model.linear import Linear
 from headstart.model.masks import Mask
 from headstart.model.positions import Rotation
 from headstart.model.presets import ModelConfig
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-    "swiglu": F.silu,  # the gate's
-}
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -34,9 +27,9 @@ class FeedForward(nn.Module):
         super().__init__()
         self.gated = config.activation == "swiglu"
         self.activation = ACTIVATIONS[config.activation]
-        self.input = nn.Linear(config.width, (2 if self.gated else 1) * config.ffn, bias=config.bias)
+        self.input = Linear(config.width, (2 if self.gated else 1) * config.ffn, bias=config.bias)
         self.dropout = Dropout(config.ffn_dropout)
-        self.output = nn.Linear(config.ffn, config.width, bias=config.bias)
+        self.output = Linear(config.ffn, config.width, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.input(x)

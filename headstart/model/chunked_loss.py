@@ -4,6 +4,7 @@ The output layer and the loss in one: tokens are taken a chunk at a time, and of
 computed at once, so that its logits can be forgotten. The same operations as by the book, in another order.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -46,6 +47,21 @@ def output_loss(
     return TokenLoss(*_OutputLoss.apply(hidden, weight, bias, targets, smoothing, wants_right))
 
 
+@functools.cache
+def unit_slope(device: torch.device) -> Tensor:
+    """The 1 to go backward from: `loss.backward(unit_slope(loss.device))`. It is never to be written to.
+
+    That a number on a GPU is 1 one cannot know without waiting for it; that it is this very tensor, one can. Then the
+    gradients are not multiplied by it, which would be another pass over a matrix as large as the vocabulary.
+    """
+    return torch.ones((), device=device)
+
+
+def _is_one(slope: Tensor) -> bool:
+    """Whether it is known to be 1."""
+    return slope is unit_slope(slope.device) or (slope.device.type == "cpu" and bool(slope == 1))
+
+
 class _OutputLoss(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -63,7 +79,7 @@ class _OutputLoss(torch.autograd.Function):
         loss_sum = hidden.new_zeros((), dtype=exact)
         right = hidden.new_zeros((), dtype=torch.int64)
         to_hidden = torch.empty_like(hidden) if wants_hidden else None
-        to_weight = torch.zeros_like(weight, dtype=exact) if wants_weight else None
+        to_weight = _total_like(weight, exact, len(hidden)) if wants_weight else None
         to_bias = torch.zeros_like(bias, dtype=exact) if wants_bias and bias is not None else None
         chunks, wants_slopes = _chunks(len(hidden), len(weight), hidden.device), any(ctx.needs_input_grad)
         on_cpu = CpuLogits(_longest(chunks), matrix, exact) if hidden.device.type == "cpu" else None
@@ -90,7 +106,7 @@ class _OutputLoss(torch.autograd.Function):
             if to_hidden is not None:
                 torch.mm(slopes, matrix, out=to_hidden[some])
             if to_weight is not None:
-                _add_product(to_weight, slopes.T, rows)
+                _add_product(to_weight, slopes.T, rows, is_first=some.start == 0)
             if to_bias is not None:
                 to_bias += (slopes if found.exact_slopes is None else found.exact_slopes).sum(
                     dim=0, dtype=exact
@@ -103,7 +119,7 @@ class _OutputLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         found = ctx.saved_tensors
-        if slope.device.type != "cpu" or slope != 1:  # on a GPU to look would be to wait
+        if not _is_one(slope):
             found = [None if gradient is None else gradient.mul_(slope) for gradient in found]
         return *found, None, None, None
 
@@ -141,9 +157,19 @@ def loss_and_slopes(
     return ChunkLoss(loss_sum, right, logits.to(dtype), None)
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+def _total_like(weight: Tensor, dtype: torch.dtype, tokens: int) -> Tensor:
+    """What products are added to: zeros, but on a GPU anything, since the first product is written over it."""
+    return (torch.empty_like if weight.is_cuda and tokens else torch.zeros_like)(weight, dtype=dtype)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor, is_first: bool) -> None:
     """Add a product to what may be in more exact numbers than its factors."""
-    if total.dtype == left.dtype:
+    if is_first and total.is_cuda:
+        if total.dtype == left.dtype:
+            torch.mm(left, right, out=total)
+        else:
+            torch.mm(left, right, out_dtype=total.dtype, out=total)
+    elif total.dtype == left.dtype:
         total.addmm_(left, right)
     elif total.is_cuda:
         torch.addmm(total, left, right, out_dtype=total.dtype, out=total)

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headstart.model.activations import ACTIVATIONS
 from headstart.model.base import Base, EncoderDecoderBase
-from headstart.model.blocks import ACTIVATIONS, make_norm
+from headstart.model.blocks import make_norm
 from headstart.model.chunked_loss import IGNORED, TokenLoss, output_loss
 from headstart.model.dropout import Dropout
 from headstart.model.presets import HeadConfig, ModelConfig, Pooling

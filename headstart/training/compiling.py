@@ -18,6 +18,7 @@ from headstart.objectives.causal import Causal
 from headstart.objectives.masked import Masked
 from headstart.objectives.objective import Objective
 from headstart.training.machine import Machine
+from headstart.training.working_copies import WorkingCopies, working_copies
 
 LEAST_WORK = (
     2e11  # in tokens times layers times width: a thousand million of them were seen to save 0.1 to 0.25 s
@@ -33,18 +34,30 @@ def pays(objective: Objective, config: ModelConfig, steps: int, machine: Machine
 
 
 @contextmanager
-def quickened(model: Model, objective: Objective, machine: Machine, is_compiled: bool) -> Iterator[None]:
-    """Within `with`, training by what is quickest on the machine, of what it may use."""
+def quickened(
+    model: Model, objective: Objective, machine: Machine, is_compiled: bool
+) -> Iterator[WorkingCopies | None]:
+    """Within `with`, training by what is quickest on the machine, of what it may use; gives what steps need for it."""
     has_one_shape = isinstance(objective, Causal | Masked)
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     for stack in stacks:
         stack.sums_in = machine.sums_in
     try:
-        with machine.kernels(has_one_shape=has_one_shape), compiled(model, is_compiled):
-            yield
+        with (
+            machine.kernels(has_one_shape=has_one_shape),
+            working_copies(model, _copied_in(machine)) as copies,
+            compiled(model, is_compiled),
+        ):
+            yield copies
     finally:
         for stack in stacks:
             stack.sums_in = None
+
+
+def _copied_in(machine: Machine) -> torch.dtype | None:
+    """What the blocks' weights are copied in; several ranks send the gradients of the weights themselves."""
+    is_rounded = machine.device.type == "cuda" and machine.precision == "bf16"
+    return torch.bfloat16 if is_rounded and machine.ranks.world == 1 else None
 
 
 @contextmanager

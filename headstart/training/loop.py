@@ -36,6 +36,7 @@ from headstart.training.spreading import spread
 from headstart.training.step import Found, Outcome, Step, read
 from headstart.training.steps import Steps
 from headstart.training.tracking import EventFile
+from headstart.training.working_copies import WorkingCopies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,8 +183,8 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
 
     with (
         StopRequests() as requests,
-        quickened(model, training.objective, training.machine, training.is_compiled),
-        closing(_steps(training, losses, optimizers)) as steps,
+        quickened(model, training.objective, training.machine, training.is_compiled) as copies,
+        closing(_steps(training, losses, optimizers, copies)) as steps,
     ):
         while True:
             # ---- evaluate once in a while, and at the end; what is evaluated is saved first ------------------
@@ -246,9 +247,9 @@ def one_update(training: Training) -> Callable[[int], Outcome]:
     model = training.model
     losses = spread(model, training.machine, training.is_sharded)
     optimizers = build_optimizers(model, model.config, training.optimizer, training.machine.ranks.world)
-    steps = _steps(training, losses, optimizers)
     held = ExitStack()  # by the function below: what is compiled stays so as long as it lives
-    held.enter_context(quickened(model, training.objective, training.machine, training.is_compiled))
+    copies = held.enter_context(quickened(model, training.objective, training.machine, training.is_compiled))
+    steps = _steps(training, losses, optimizers, copies)
 
     def update(step: int, held: ExitStack = held) -> Outcome:
         set_rate(optimizers, _rate(training.loop, LoopState(step=step, steps=step + 2)))
@@ -260,11 +261,16 @@ def one_update(training: Training) -> Callable[[int], Outcome]:
 # ---- the parts of a step ----------------------------------------------------------------------------------
 
 
-def _steps(training: Training, losses: nn.Module, optimizers: list[torch.optim.Optimizer]) -> Steps:
+def _steps(
+    training: Training,
+    losses: nn.Module,
+    optimizers: list[torch.optim.Optimizer],
+    copies: WorkingCopies | None,
+) -> Steps:
     loop = training.loop
     step = Step(
         training.model, training.objective, optimizers, training.machine, losses,
-        seed=loop.seed, clip=loop.clip, tell=training.tell,
+        seed=loop.seed, clip=loop.clip, tell=training.tell, copies=copies,
     )  # fmt: skip
     step.settle()
     # A spike is one beside the losses before it, which then must be known; and a recording knows what learns.

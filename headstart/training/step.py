@@ -13,13 +13,16 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from headstart.errors import TryAgain
+from headstart.model.chunked_loss import unit_slope
 from headstart.model.model import Model
 from headstart.objectives.objective import Batch, Objective, Tensors
 from headstart.randomness import seed_of
 from headstart.training.batches import shares, to_device
+from headstart.training.gpu_update import Update
 from headstart.training.machine import Machine
-from headstart.training.spreading import Sums, local, synchronised, whole
+from headstart.training.spreading import Sums, is_shard, local, synchronised, whole
 from headstart.training.touched_rows import AdamW
+from headstart.training.working_copies import WorkingCopies
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,11 @@ class Step:
         seed: int,
         clip: float,
         tell: Callable[[str], None],
+        copies: WorkingCopies | None = None,
     ) -> None:
         """`losses` has the model spread over the ranks, if there are several (training/spreading.py)."""
         self.model, self.objective, self.optimizers, self.machine = model, objective, optimizers, machine
-        self.losses, self.seed, self.clip, self.tell = losses, seed, clip, tell
+        self.losses, self.seed, self.clip, self.tell, self.copies = losses, seed, clip, tell, copies
 
     def __call__(
         self, batch: Batch, step: int, accumulate: int, limit: float = math.inf
@@ -103,6 +107,8 @@ class Step:
         Without a step the generator is left as it is: while a graph is recorded it cannot be set. What is not counted
         adds nothing, but is computed: ranks that have no example left take part in what all do together.
         """
+        if self.copies is not None:
+            self.copies.refresh()
         sums: Sums = {}
         for number, part in enumerate(parts):
             if step is not None:
@@ -111,7 +117,9 @@ class Step:
             with synchronised(self.losses, number == len(parts) - 1):
                 with self.machine.autocast():
                     loss, found = self.losses(self.objective, part)
-                (loss if counts else 0 * loss).backward()
+                (loss if counts else 0 * loss).backward(unit_slope(loss.device))
+            if self.copies is not None:
+                self.copies.collect()
             for key, pair in found.items():
                 total, count = (one.double() if counts else torch.zeros_like(one).double() for one in pair)
                 before = sums.get(key)
@@ -130,7 +138,13 @@ class Step:
         shared = shares(self.objective.batch_at(self.seed, 0), 1, ranks.rank, ranks.world)
         self.model.train()
         self.gradients([to_device(part, self.machine.device) for part, _ in shared], 0)
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the gradients, such as those that a step in the middle has left."""
         self.model.zero_grad(set_to_none=True)
+        if self.copies is not None:
+            self.copies.forget()
 
     def _over_ranks(self, sums: Sums) -> Sums:
         ranks = self.machine.ranks
@@ -145,26 +159,38 @@ class Step:
         gradients += [g for o in self.optimizers if isinstance(o, AdamW) for g in o.row_gradients()]
         total, count = sums["loss"]
         count = count.clamp(min=1.0)
-        norm = whole(torch.nn.utils.get_total_norm(gradients)) / count
+        kernels = self._kernels(gradients)
+        norm = (kernels.norm() if kernels else whole(torch.nn.utils.get_total_norm(gradients))) / count
         mean = total / count
         is_taken = mean.isfinite() & norm.isfinite() & (mean <= limit)
-        # The mean and the clip are one factor, and one pass over the gradients.
+        # The mean and the clip are one factor, and one pass over the gradients; none where kernels take it in.
         shortened = (self.clip / (norm + 1e-6)).clamp(max=1.0) if self.clip else torch.ones_like(norm)
-        here = [local(gradient) for gradient in gradients]
-        torch._foreach_mul_(here, (shortened / count).to(here[0].dtype))
-        decides_itself = self.machine.device.type != "cpu" and here[0] is gradients[0]
+        factor = (shortened / count).to(gradients[0].dtype)
+        if here := kernels.others if kernels else [local(gradient) for gradient in gradients]:
+            torch._foreach_mul_(here, factor)
+        decides_itself = self.machine.device.type != "cpu" and not is_shard(gradients[0])
         for optimizer in self.optimizers:
-            if decides_itself:
+            if kernels and isinstance(optimizer, AdamW):
+                kernels.adamw(factor, is_taken)
+            elif decides_itself:
                 optimizer.found_inf = (~is_taken).float()  # type: ignore[attr-defined]
-            if decides_itself or is_taken:
+                optimizer.step()
+            elif is_taken:
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         both = [number for pair in sums.values() for number in pair]
         return Outcome(tuple(sums), torch.stack([norm.double(), is_taken.double(), *both]))
 
+    def _kernels(self, gradients: Sequence[Tensor]) -> Update | None:
+        """What makes AdamW's part of the update and finds the norm, where torch does not (gpu_update.py)."""
+        adamw = next((o for o in self.optimizers if isinstance(o, AdamW)), None)
+        if adamw is None or self.machine.ranks.world > 1 or is_shard(gradients[0]):
+            return None
+        return adamw.by_kernels(gradients)
+
     def _back_off(self, accumulate: int, size: int) -> int:
         """Out of GPU memory: halve the micro-batch, keep the batch, go on, remember it."""
-        self.model.zero_grad(set_to_none=True)
+        self.forget()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         if accumulate >= size:

@@ -42,7 +42,7 @@ class Steps:
                 return batch, self._recorded(tensors, number), 1
             except torch.OutOfMemoryError:
                 self._recorded = None  # its recordings hold memory
-                self._step.model.zero_grad(set_to_none=True)  # what a step in the middle has left
+                self._step.forget()
             except CannotRecord as error:
                 self._recorded = None
                 self._step.tell(f"steps are taken one by one, since they cannot be recorded: {error}")
@@ -102,7 +102,7 @@ class RecordedStep:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            self.step.model.zero_grad(set_to_none=True)
+            self.step.forget()
             generator.graphsafe_set_state(before)  # the generator believes that the recording goes on
             raise CannotRecord(str(error.__context__ or error).splitlines()[0]) from error
         return graph, inputs, outcome

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from headstart.model.token_table import TokenTable
+from headstart.training import gpu_update
 
 MEMORIES = ("exp_avg", "exp_avg_sq")
 # The kernel takes a last few numbers otherwise than the rest: with whole groups of rows there are none such.
@@ -28,10 +29,17 @@ class AdamW(torch.optim.AdamW):
         super().__init__(groups, fused=True, **settings)
         group_of = {id(p): group for group in self.param_groups for p in group["params"]}
         self._tables = [_TouchedRows(table, self.state, group_of[id(table.weight)]) for table in tables]
+        self._updates = gpu_update.Updates(self)
 
     def row_gradients(self) -> list[Tensor]:
         """The gradients of the tables' rows, which stand in no parameter."""
         return [table.slopes for table in self._tables if table.has_gradient()]
+
+    def by_kernels(self, gradients: Sequence[Tensor]) -> gpu_update.Update | None:
+        """In place of `step`, an update that finds the norm of all these gradients too; None where torch's serves."""
+        if self._tables or not gradients[0].is_cuda or not gpu_update.is_available():
+            return None
+        return self._updates.next(gradients)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         super().step()

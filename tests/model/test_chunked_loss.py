@@ -1,13 +1,18 @@
 """The loss in chunks against torch's own cross-entropy over all logits at once."""
 
 import pytest
+import small
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.model import chunked_loss
-from headstart.model.chunked_loss import output_loss
+from headstart.model.chunked_loss import output_loss, unit_slope
+from headstart.training.batches import to_device
+from headstart.training.machine import Machine
+from headstart.training.spreading import Losses
+from headstart.training.step import Step
 
 
 def made(tokens, vocab, width, seed, bias=True, dtype=torch.float64):
@@ -95,3 +100,47 @@ def test_a_loss_beyond_the_smallest_probability_is_still_right():
     assert float(loss.sum.detach()) == 400.0
     loss.sum.backward()
     assert float(hidden.grad) == 400.0
+
+
+def test_only_the_one_that_nothing_has_changed_is_taken_for_one(monkeypatch):
+    """As on a GPU, where no number is looked at: losses that are added pass it on, one that is halved does not."""
+    taken = []
+
+    def is_one(slope):
+        taken.append(slope is unit_slope(slope.device))
+        return taken[-1]
+
+    monkeypatch.setattr(chunked_loss, "_is_one", is_one)
+    hidden, weight, offset, targets = made(5, 7, 3, 0, dtype=torch.float32)
+    other, one = torch.ones((), requires_grad=True), unit_slope(hidden.device)
+
+    def slope_of(of, *slope):
+        hidden.grad = None
+        of(output_loss(hidden, weight, offset, targets).sum).backward(*slope)
+        return hidden.grad
+
+    whole = slope_of(lambda loss: loss)
+    for factor, is_known, of in (
+        (1.0, True, lambda loss: loss), (1.0, True, lambda loss: loss + other), (0.5, False, lambda loss: loss / 2),
+        (2.0, False, lambda loss: loss + loss), (0.0, False, lambda loss: 0 * loss),
+    ):  # fmt: skip
+        torch.testing.assert_close(slope_of(of, one), factor * whole)
+        assert taken[-1] == is_known
+    torch.testing.assert_close(slope_of(lambda loss: loss, torch.tensor(3.0)), 3 * whole)
+    assert not taken[-1]
+    assert float(one) == 1.0
+
+
+def test_a_training_step_goes_backward_from_it(monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        chunked_loss, "_is_one", lambda slope: found.append(slope is unit_slope(slope.device)) or True
+    )
+    training = small.training(None)
+    training.model.train()
+    step = Step(
+        training.model, training.objective, [], Machine(torch.device("cpu"), "fp32", 1), Losses(training.model),
+        seed=0, clip=1.0, tell=training.tell,
+    )  # fmt: skip
+    step.gradients([to_device(training.objective.batch_at(0, 0), torch.device("cpu"))], 0)
+    assert found == [True]

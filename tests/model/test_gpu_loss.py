@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from headstart.model import gpu_loss
-from headstart.model.chunked_loss import IGNORED, loss_and_slopes, output_loss
+from headstart.model import chunked_loss, gpu_loss
+from headstart.model.chunked_loss import IGNORED, loss_and_slopes, output_loss, unit_slope
 from headstart.model.gpu_loss import kernels_for
 
 pytestmark = pytest.mark.skipif(
@@ -236,3 +236,27 @@ def test_on_a_gpu_loss_and_gradients_are_those_of_a_cpu(vocab):
         results.append([loss.sum.detach(), *torch.autograd.grad(3 * loss.sum, inputs), loss.right])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(other.cpu().double(), one.double(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("tokens", [0, 12])
+def test_on_a_gpu_chunks_add_up_and_a_slope_of_one_is_left_out(tokens, monkeypatch):
+    """Of bf16 products in float32; the first chunk is written over whatever was there, the others are added."""
+    vocab, draws = 300, torch.Generator().manual_seed(0)
+    exact = [torch.randn(*shape, generator=draws) / 2 for shape in ((tokens, 16), (vocab, 16), (vocab,))]
+    targets = torch.randint(vocab, (tokens,), generator=draws)
+    results = []
+    for device in ("cpu", "cuda"):
+        inputs = [tensor.to(device).requires_grad_() for tensor in exact]
+        one = unit_slope(inputs[0].device)
+        for chunk_tokens, slope in ((tokens + 1, one), (4, one), (4, torch.ones_like(one))):
+            monkeypatch.setattr(chunked_loss, "GPU_CHUNK_NUMBERS", chunk_tokens * vocab)
+            with torch.autocast(device, dtype=torch.bfloat16):
+                loss = output_loss(*inputs, targets.to(device)).sum
+            results.append([loss.detach(), *torch.autograd.grad(loss, inputs, slope)])
+    for result in results[1:]:
+        for found, expected in zip(result, results[0], strict=True):
+            assert found.dtype == expected.dtype
+            torch.testing.assert_close(found.cpu(), expected.cpu(), rtol=0.02, atol=0.05)
+    for found, expected in zip(results[-1], results[-2], strict=True):
+        assert torch.equal(found, expected)

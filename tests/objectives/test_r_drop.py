@@ -105,7 +105,9 @@ def translation_read_twice(weight, **fields):
     sides = [small.sentences(6, seed=seed) for seed in (5, 6)]
     frames = frame_of(words, "causal"), target_frame_of(words, "causal")
     framed = [framed_side(texts, words, frame, 32) for texts, frame in zip(sides, frames, strict=True)]
-    objective = Translation(*framed, 300, words.id_of("pad"), words.id_of("pad"), smoothing=0.1, r_drop=weight)
+    objective = Translation(
+        *framed, 300, words.id_of("pad"), words.id_of("pad"), smoothing=0.1, r_drop=weight
+    )
     config = preset(
         "transformer-tiny", vocab=small.tokenizer().size, width=16, heads=2, ffn=24, depth=1, decoder_depth=1,
         attention_dropout=0.0, ffn_dropout=0.0, **fields,
