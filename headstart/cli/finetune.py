@@ -81,7 +81,7 @@ def finetune(
     tokenizer
         A tokenizer's directory, from scratch (default: one is trained on the texts and kept in the run).
     pooling
-        How one vector is made of a text (default: last if causal, else first).
+        How one vector is made of a text (default: last if causal, first with BERT's pooler, else mean).
     freeze
         What does not learn.
     length

@@ -22,7 +22,7 @@ from headstart.cli.options import (
 )
 from headstart.cli.plan_command import fields_of_objective, pretrain_command
 from headstart.errors import UserError
-from headstart.model.presets import HeadConfig, HeadKind, ModelConfig, Pooling
+from headstart.model.presets import HeadConfig, HeadKind, ModelConfig, Pooling, usual_pooling
 from headstart.plan import calibration, choice, machines, parameters
 from headstart.plan.figures import Run, figures
 from headstart.plan.machines import Target
@@ -173,6 +173,7 @@ def plan(
         )  # fmt: skip
         return _budget(preset, overrides, means, corpus, common)
     config = model_config(preset, overrides)
+    pooling = pooling or usual_pooling(config)
     work = workload(
         preset, config, HeadConfig(kind=_head_of(config, head), classes=classes, pooling=pooling), target, number,
         batch=batch, length=length, target_length=target_length, reading=reading, document=document,

@@ -90,7 +90,8 @@ class TextClassifier(ClassifierMixin, _OfTexts):
     vocab
         Tokens of the tokenizer that is trained on the texts, from scratch.
     pooling
-        How one vector is made of a text: "last", "mean" or "first" (default: last if causal, else first).
+        How one vector is made of a text: "last", "mean" or "first" (default: last if causal, first with
+        BERT's pooler, else mean).
     freeze
         "base" lets the head alone learn, from a start.
     valid

@@ -98,7 +98,9 @@ class MaskedHead(nn.Module):
         return output_loss(self._transformed(hidden), self.output.weight, self.output.bias, targets)
 
     def _transformed(self, hidden: Tensor) -> Tensor:
-        return self.transform_norm(self.activation(self.transform(hidden)))
+        inner = self.activation(self.transform(hidden))
+        # In the numbers of the norm: torch has no kernel for an RMS norm of two kinds of them.
+        return self.transform_norm(inner.to(self.transform_norm.weight.dtype))
 
     def forward(self, hidden: Tensor, present: Tensor | None = None) -> Any:
         return self.masked(hidden)

@@ -175,15 +175,24 @@ class HeadConfig:
     """Outputs of a classification or multilabel head (C); values of a regression head."""
 
     pooling: Pooling | None = None
-    """How a sentence head makes one vector of a sequence (default: last if causal, else first)."""
+    """How a sentence head makes one vector of a sequence (not recorded: last if causal, else first)."""
 
     def __post_init__(self) -> None:
         if self.classes < 1:
             raise UserError(f"classes is {self.classes}", fix="give --classes of at least 1")
 
     def pooling_for(self, config: ModelConfig) -> Pooling:
-        """The pooling that was asked for, or what suits the base's direction."""
+        """The pooling that was recorded, or what it is where none was."""
         return self.pooling or ("last" if config.direction == "causal" else "first")
+
+
+def usual_pooling(config: ModelConfig) -> Pooling | None:
+    """What suits a base where nothing was asked for; None is what a head does by itself.
+
+    The first token has learned to stand for a text only where a pooler was trained on it, as BERT's is by its pairs
+    of sentences; a base that guesses hidden tokens knows nothing there, and the mean over its tokens does.
+    """
+    return "mean" if config.direction == "bidirectional" and not config.pooler else None
 
 
 def check_head(config: ModelConfig, head: HeadConfig) -> None:

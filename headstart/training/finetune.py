@@ -10,7 +10,7 @@ import torch
 
 from headstart.errors import UserError
 from headstart.model.model import Model, transfer
-from headstart.model.presets import HeadConfig, ModelConfig, Pooling, preset
+from headstart.model.presets import HeadConfig, ModelConfig, Pooling, preset, usual_pooling
 from headstart.objectives.classification import Classification, framed_texts, predict
 from headstart.objectives.masked import Corruption
 from headstart.objectives.twice import check_weight
@@ -126,6 +126,7 @@ def finetune(
         config = dataclasses.replace(shape, vocab=words.size, tokenizer=words.fingerprint)
         frame = frame_of(words, frame_name)
         length = min(length or config.context, config.context)
+        pooling = pooling or usual_pooling(config)
         head = HeadConfig(kind=task, classes=len(label_map) if label_map else 1, pooling=pooling)
         goals = {
             name: make_objective(labelled, label_map, words, frame, length, head, batch, r_drop)

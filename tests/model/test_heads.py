@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from headstart.errors import UserError
 from headstart.model.heads import HEADS, IGNORED, pool
 from headstart.model.model import build
-from headstart.model.presets import HeadConfig, preset
+from headstart.model.presets import HeadConfig, preset, usual_pooling
 
 
 def test_pooling_by_hand():
@@ -96,3 +96,12 @@ def test_a_head_that_cannot_stand_on_the_base_is_refused():
         build(preset("transformer-tiny", vocab=9), HeadConfig(kind="lm"))
     with pytest.raises(UserError, match="give --vocab"):
         build(preset("lab"), HeadConfig(kind="lm"))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "pooling"),
+    [("tiny", {}, "last"), ("tiny", {"direction": "bidirectional"}, "mean"), ("bert-base", {}, "first")],
+)
+def test_a_text_is_pooled_where_its_base_has_learned_something(name, fields, pooling):
+    config = preset(name, vocab=50, **fields)
+    assert HeadConfig(kind="classification", pooling=usual_pooling(config)).pooling_for(config) == pooling
