@@ -37,7 +37,7 @@ class TrainingOptions:
     optimizer: Literal["adamw", "muon"] = "adamw"
     """AdamW, or Muon for the blocks' matrices and AdamW for the rest."""
 
-    matrix_rate: float = 0.02
+    matrix_rate: float = 0.005
     """Peak rate of Muon."""
 
     weight_decay: float = 0.01

@@ -100,7 +100,7 @@ class MaskedHead(nn.Module):
     def _transformed(self, hidden: Tensor) -> Tensor:
         inner = self.activation(self.transform(hidden))
         # In the numbers of the norm: torch has no kernel for an RMS norm of two kinds of them.
-        return self.transform_norm(inner.to(self.transform_norm.weight.dtype))
+        return self.transform_norm(inner.to(self.transform.weight.dtype))
 
     def forward(self, hidden: Tensor, present: Tensor | None = None) -> Any:
         return self.masked(hidden)

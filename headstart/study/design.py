@@ -73,7 +73,7 @@ class PretrainPart:
     """Peak rate (0: by the width)."""
 
     optimizer: Literal["adamw", "muon"] = "adamw"
-    matrix_rate: float = 0.02
+    matrix_rate: float = 0.005
     """Peak rate of Muon."""
 
     schedule: Literal["linear", "cosine", "constant", "inverse-sqrt"] = "cosine"

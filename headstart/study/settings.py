@@ -30,7 +30,7 @@ def demo_config(null: bool = False) -> StudyConfig:
     return StudyConfig(
         study=StudyPart(demo="null" if null else "plain", seeds=3, budgets=[25, 100]),
         tokenizer=TokenizerPart(vocab=2_000),
-        pretrain=[PretrainPart(epochs=2.0, length=128, optimizer="muon", evaluations=4)],
+        pretrain=[PretrainPart(epochs=2.0, length=128, optimizer="muon", weight_decay=0.1, evaluations=4)],
         finetune=FinetunePart(
             length=128, pooling="mean", epochs=5.0, least_steps=100, batch=8, evaluations=5
         ),

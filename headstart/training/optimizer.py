@@ -27,7 +27,7 @@ class OptimizerConfig:
     learning_rate: float = 1e-3
     """Peak rate of AdamW."""
 
-    matrix_rate: float = 0.02
+    matrix_rate: float = 0.005
     """Peak rate of Muon."""
 
     weight_decay: float = 0.01
