@@ -55,6 +55,7 @@ def test_the_same_data_give_the_same_bytes(tmp_path, capsys):
     assert_is_picture(first)
 
 
+@pytest.mark.slow
 def test_the_cost_table_has_paper_and_measurement(tmp_path, capsys):
     out = tmp_path / "cost.svg"
     found = explain(capsys, "cost", "--width", "16", "--lengths", "8,16,32", "--out", str(out))

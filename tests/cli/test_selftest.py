@@ -75,6 +75,7 @@ def test_whatever_differs_is_said_with_exit_1_and_the_runs_are_kept(
     assert [path in out for path in scratch()] == ([True] if change else [])
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_from_other_weights_is_found_out(tmp_path):
     """Between two of its lives somebody changes one number of its checkpoint, checksums and all."""
 

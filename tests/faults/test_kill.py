@@ -93,6 +93,7 @@ def test_killed_and_started_again_it_ends_in_the_same_bytes(tmp_path, kind):
     assert check_kills(tmp_path, kind, SHARES[kind], 1)["step"] == 24
 
 
+@pytest.mark.slow
 def test_an_early_stop_goes_back_to_the_same_best(tmp_path):
     places = [MOMENT, "after:model", "between:renames", "before:result"]
     more = ("--steps", 100, "--patience", 2, "--evaluate-every", 4, "--learning-rate", 0.02)
