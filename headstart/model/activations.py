@@ -1,8 +1,8 @@
 """The non-linearities; for compiled steps on a GPU GELU in few instructions.
 
-torch's erf takes 36 instructions for each number, and 51 in the backward pass: the GPU then waits for them, and not for
-its memory. By the formulas here it is 15 and 21, fewer than memory has time for, and the values are no less exact.
-Uncompiled, each operation would be a pass over memory of its own; there, and on a CPU, GELU is torch's.
+torch's erf and tanh are so many instructions for each number that the GPU would wait for them, and not for its memory.
+By the formulas here they are fewer, and the values are no less exact. Uncompiled, each operation would be a pass over
+memory of its own; there, and on a CPU, GELU is torch's.
 """
 
 from collections.abc import Callable

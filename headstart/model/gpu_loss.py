@@ -5,13 +5,12 @@ repeat themselves and steps can be recorded.
 """
 
 import functools
-import subprocess
-import warnings
 
 import torch
 from torch import Tensor
 
 from headstart.model.cpu_logits import IGNORED, ChunkLoss
+from headstart.model.gpu_kernels import can_be_made
 
 SHORT_ROW = 1 << 14  # of such rows a processor holds several, and reads some while it computes others
 LONGEST_WHOLE_ROW = 1 << 15  # that its registers hold in float32 …
@@ -22,18 +21,13 @@ KEPT_BLOCKS = 13  # that 16 warps hold, of 8 numbers a thread each: 16 bytes are
 
 @functools.cache
 def is_available() -> bool:
-    """Whether kernels can be made here: triton needs a GPU that it knows, a C compiler, and a place to write."""
-    if not torch.cuda.is_available():
-        return False
-    nothing = torch.zeros(1, 1, device="cuda")
-    try:
-        loss_in_place(nothing, None, torch.zeros(1, dtype=torch.int64, device="cuda"), 0.0, False, False)
-    except torch.OutOfMemoryError:  # says nothing about kernels
-        raise
-    except (ImportError, OSError, RuntimeError, subprocess.SubprocessError) as error:
-        warnings.warn(f"the loss is computed without a kernel of its own, and slower: {error}", stacklevel=2)
-        return False
-    return True
+    """Whether the kernels can be made here."""
+    return can_be_made(_try_out, "the loss is computed")
+
+
+def _try_out(device: torch.device) -> None:
+    logits, targets = torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+    loss_in_place(logits, None, targets, 0.0, False, False)
 
 
 def loss_in_place(

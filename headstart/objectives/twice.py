@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from headstart.errors import UserError
+from headstart.model.chunked_loss import CHUNK_NUMBERS, GPU_CHUNK_NUMBERS
 from headstart.objectives.objective import Tensors
 
-CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
+CHUNK_LOGITS = {"cpu": CHUNK_NUMBERS, "cuda": GPU_CHUNK_NUMBERS // 2}
 
 
 def check_weight(r_drop: float) -> None:

@@ -6,14 +6,14 @@ added up in the same order every time.
 """
 
 import functools
-import subprocess
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from headstart.model.gpu_kernels import can_be_made
 
 CHUNK = 2048  # numbers that a program has: so few that a small model keeps all of a GPU's processors busy
 SUM_WARPS, UPDATE_WARPS = 4, 8  # an update by half as many threads would need more registers than there are
@@ -24,17 +24,8 @@ ALIGNED_BYTES = 16
 
 @functools.cache
 def is_available() -> bool:
-    """Whether kernels can be made here: triton needs a GPU that it knows, a C compiler, and a place to write."""
-    if not torch.cuda.is_available():
-        return False
-    try:
-        _try_out(torch.device("cuda"))
-    except torch.OutOfMemoryError:  # says nothing about kernels
-        raise
-    except (ImportError, OSError, RuntimeError, subprocess.SubprocessError) as error:
-        warnings.warn(f"weights are updated without a kernel of its own, and slower: {error}", stacklevel=2)
-        return False
-    return True
+    """Whether the kernels can be made here."""
+    return can_be_made(_try_out, "weights are updated")
 
 
 def _try_out(device: torch.device) -> None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from unittest.mock import Mock
 
 import forked
+import interpreted
 import pytest
 import torch
 from torch import Tensor
@@ -16,16 +17,8 @@ from headstart.model.gpu_loss import kernels_for
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed, and the plain loss serves"
 )
-# In a child, since triton asks once for all whether it interprets.
 PROGRAM = """
-import sys, torch
-from triton.runtime import interpreter
 from headstart.model.gpu_loss import kernels_for, loss_in_place
-patch = interpreter._patch_lang_tensor
-def patch_further(tensor, scope):  # numpy 2.4 no longer takes an array of one number for that number
-    patch(tensor, scope)
-    scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-interpreter._patch_lang_tensor = patch_further
 cases, results = torch.load(sys.argv[1], map_location=sys.argv[2]), {}
 for name, (given, vocab, *rest) in cases.items():
     results[name] = {}
@@ -120,13 +113,8 @@ NOT_FINITE = {
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     place = tmp_path_factory.mktemp("kernels")
-    torch.save({name: tuple(given) for name, given in (CASES | NOT_FINITE).items()}, place / "cases")
-    on_gpu = torch.cuda.is_available()
-    device, environment = ("cuda", {}) if on_gpu else ("cpu", {"TRITON_INTERPRET": "1"})
-    program = (PROGRAM, place / "cases", device, place / "results")
-    code = forked.run(*program, output=place / "output", environment=environment, seconds=300)
-    assert code == 0, (place / "output").read_text()
-    return torch.load(place / "results", map_location="cpu")
+    cases = {name: tuple(given) for name, given in (CASES | NOT_FINITE).items()}
+    return interpreted.results(PROGRAM, cases, place)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -204,17 +192,15 @@ assert "triton" not in sys.modules
 )
 def test_what_a_kernel_needs_and_does_not_find_is_told(missing, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
-    monkeypatch.setattr(gpu_loss, "loss_in_place", Mock(side_effect=missing))
+    monkeypatch.setattr(gpu_loss, "_try_out", Mock(side_effect=missing))
     with pytest.warns(UserWarning, match=str(missing)):
         assert not gpu_loss.is_available.__wrapped__()
 
 
 def test_a_fault_of_a_kernel_is_not_passed_over(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
     for fault in (ValueError("a fault"), torch.OutOfMemoryError("no memory")):
-        monkeypatch.setattr(gpu_loss, "loss_in_place", Mock(side_effect=fault))
+        monkeypatch.setattr(gpu_loss, "_try_out", Mock(side_effect=fault))
         with pytest.raises(type(fault)):
             gpu_loss.is_available.__wrapped__()
 

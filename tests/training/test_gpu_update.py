@@ -4,7 +4,7 @@ import importlib.util
 from typing import NamedTuple
 from unittest.mock import Mock
 
-import forked
+import interpreted
 import pytest
 import torch
 from torch import Tensor
@@ -19,22 +19,14 @@ needs_triton = pytest.mark.skipif(
 )
 CHUNK = 64
 BETAS, EPS = (0.9, 0.98), 1e-8
-# In a child, since triton asks once for all whether it interprets.
 PROGRAM = """
-import sys, torch
 from torch import nn
-from triton.runtime import interpreter
 from headstart.training import gpu_update
 from headstart.training.gpu_update import Updates
 from headstart.training.machine import Machine
 from headstart.training.muon import Muon
 from headstart.training.step import Step
 from headstart.training.touched_rows import AdamW
-patch = interpreter._patch_lang_tensor
-def patch_further(tensor, scope):  # numpy 2.4 no longer takes an array of one number for that number
-    patch(tensor, scope)
-    scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-interpreter._patch_lang_tensor = patch_further
 gpu_update.ADDRESSES = 4  # so that several launches write them
 for name in ("add_param_group", "zero_grad"):  # which would import torch's compiler: a second
     setattr(torch.optim.Optimizer, name, getattr(torch.optim.Optimizer, name).__wrapped__)
@@ -150,13 +142,7 @@ WHOLE_STEPS = [  # the loss's sum and count, and the gradients: over the limit, 
 def found(tmp_path_factory):
     place = tmp_path_factory.mktemp("kernels")
     cases = {name: tuple(given) for name, given in CASES.items()}
-    torch.save((cases, (WEIGHTS, WHOLE_STEPS)), place / "cases")
-    on_gpu = torch.cuda.is_available()
-    device, environment = ("cuda", {}) if on_gpu else ("cpu", {"TRITON_INTERPRET": "1"})
-    program = (PROGRAM, place / "cases", device, place / "results")
-    code = forked.run(*program, output=place / "output", environment=environment, seconds=300)
-    assert code == 0, (place / "output").read_text()
-    return torch.load(place / "results", map_location="cpu")
+    return interpreted.results(PROGRAM, (cases, (WEIGHTS, WHOLE_STEPS)), place)
 
 
 def exact(given: Case):

@@ -1,0 +1,25 @@
+"""Kernels in a child: on a GPU, or else as triton's interpreter runs them (it asks once for all whether it does)."""
+
+import forked
+import torch
+
+# Before the program: sys.argv has where the cases are, the device, and where the results go.
+INTERPRETER = """
+import sys, torch
+from triton.runtime import interpreter
+patch = interpreter._patch_lang_tensor
+def patch_further(tensor, scope):  # numpy 2.4 no longer takes an array of one number for that number
+    patch(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+interpreter._patch_lang_tensor = patch_further
+"""
+
+
+def results(program, cases, place):
+    """What the program found for the cases, on the CPU."""
+    torch.save(cases, place / "cases")
+    device, environment = ("cuda", {}) if torch.cuda.is_available() else ("cpu", {"TRITON_INTERPRET": "1"})
+    given = (INTERPRETER + program, place / "cases", device, place / "results")
+    code = forked.run(*given, output=place / "output", environment=environment, seconds=300)
+    assert code == 0, (place / "output").read_text()
+    return torch.load(place / "results", map_location="cpu")
