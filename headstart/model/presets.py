@@ -190,7 +190,7 @@ def usual_pooling(config: ModelConfig) -> Pooling | None:
     """What suits a base where nothing was asked for; None is what a head does by itself.
 
     The first token has learned to stand for a text only where a pooler was trained on it, as BERT's is by its pairs
-    of sentences; a base that guesses hidden tokens knows nothing there, and the mean over its tokens does.
+    of sentences.
     """
     return "mean" if config.direction == "bidirectional" and not config.pooler else None
 
