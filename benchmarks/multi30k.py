@@ -1,14 +1,17 @@
-"""Translation from scratch: Multi30k English to German or French, or Tatoeba English to French, scored by sacreBLEU.
+"""Translation: Multi30k English to German or French, or Tatoeba English to French, scored by sacreBLEU.
 
-    HEADSTART_DATA=… python benchmarks/multi30k.py --pair de
-    HEADSTART_DATA=… python benchmarks/multi30k.py --pair fr --seed 1 --valid-only --set dropout=0.2
-    HEADSTART_DATA=… python benchmarks/multi30k.py --pair de --fast --choose-penalty 0.6,1.0,1.4,1.8
+    HEADSTART_DATA=… python benchmarks/multi30k.py --pair start --fast --out START
+    HEADSTART_DATA=… python benchmarks/multi30k.py --pair de --start START --fast
+    HEADSTART_DATA=… python benchmarks/multi30k.py --pair fr --start START --seed 1 --valid-only --set dropout=0.2
+    HEADSTART_DATA=… python benchmarks/multi30k.py --pair de --choose-penalty 0.6,1.0,1.4,1.8       # from scratch
 
-The recipe is benchmarks/multi30k.toml (or tatoeba.toml), the same that `headstart finetune --config` takes; `--set`
-changes one of its lines for a trial, and `--valid-only` leaves test unseen while something is chosen.
-`--choose-penalty` translates valid with each of these length penalties when the training is done, and test once, with
-the best of them. Prints BLEU and chrF on valid and test (test 2016 for Multi30k; cased, raw text), the signatures, the
-seconds of training and of searching, and a JSON line.
+The recipe is benchmarks/multi30k.toml, the same that `headstart finetune --config` takes. `--pair start` makes what it
+starts from: a translator of Tatoeba (multi30k-start.toml) whose tokenizer has learned from the three languages.
+`--pair tatoeba` is a recipe of its own (tatoeba.toml). `--set` changes a line of a recipe for a trial, and
+`--valid-only` leaves test unseen while something is chosen. `--choose-penalty` translates valid with each of these
+length penalties when the training is done, and test once, with the best of them. Prints BLEU and chrF on valid and
+test (test 2016 for Multi30k; cased, raw text), the signatures, the seconds of training and of searching, and a JSON
+line.
 """
 
 import argparse
@@ -26,6 +29,8 @@ from typing import Any
 from headstart.decoding.beam import Beam
 from headstart.model.presets import ModelConfig
 from headstart.text.pairs import read_pairs
+from headstart.text.tokenizer import Tokenizer
+from headstart.text.tokenizer_training import train as train_tokenizer
 from headstart.training.budget import Budget
 from headstart.training.execute import Console
 from headstart.training.loading import load
@@ -40,6 +45,7 @@ HERE = Path(__file__).parent
 PAIRS = {
     "de": ("multi30k-en-de", "multi30k.toml"),
     "fr": ("multi30k-en-fr", "multi30k.toml"),
+    "start": ("tatoeba-en-fr", "multi30k-start.toml"),
     "tatoeba": ("tatoeba-en-fr", "tatoeba.toml"),
 }
 
@@ -69,14 +75,29 @@ def arguments_of(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     """The recipe as `train_translator` takes it."""
     left = dict(recipe)
     vocab, rate = left.pop("vocab"), left.pop("learning_rate", None)
+    # A directory; the model has a field of that name, which is a fingerprint.
+    tokenizer = left.pop("tokenizer", None)
     search = Search(beam=Beam(beams=left.pop("beam"), length_penalty=left.pop("length_penalty")))
     budget = Budget(steps=left.pop("steps"))
     found = {
-        "vocab": vocab, "learning_rate": rate, "preset_name": left.pop("preset"), "search": search, "budget": budget,
+        "vocab": vocab, "tokenizer": tokenizer, "learning_rate": rate, "preset_name": left.pop("preset"),
+        "search": search, "budget": budget,
         "overrides": taken(left, ModelConfig), "optimizer": OptimizerConfig(**taken(left, OptimizerConfig)),
         "loop": LoopConfig(seed=seed, **taken(left, LoopConfig)),
     }  # fmt: skip
     return {**found, **left}
+
+
+def shared_tokenizer(data: Path, vocab: int) -> Tokenizer:
+    """Of all three languages: captions in English, German and French, and both sides of Tatoeba."""
+    german, french, sentences = (
+        read_pairs(data / PAIRS[pair][0] / "train.tsv.gz") for pair in ("de", "fr", "start")
+    )
+    texts = [
+        *german.sources, *german.targets, *french.targets,  # the French captions have the same English ones
+        *sentences.sources, *sentences.targets,
+    ]  # fmt: skip
+    return train_tokenizer(lambda: iter(texts), vocab=vocab).tokenizer
 
 
 def numbers(text: str) -> list[float]:
@@ -131,6 +152,7 @@ def parsed() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pair", choices=PAIRS, default="de")
+    parser.add_argument("--start", type=Path, help="the run to start from (default: from scratch)")
     parser.add_argument("--steps", type=int, help="instead of the recipe's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
@@ -155,11 +177,14 @@ def main() -> None:
     options = parsed()
     if "HEADSTART_DATA" not in os.environ:
         sys.exit("skipped: HEADSTART_DATA is not set")
-    data = Path(os.environ["HEADSTART_DATA"]) / PAIRS[options.pair][0]
-    names = ("train", "valid") if options.valid_only else ("train", "valid", "test")
-    files = {name: next(data.glob(f"{name}.tsv*")) for name in names}
+    data = Path(os.environ["HEADSTART_DATA"])
+    is_tested = not options.valid_only and options.pair != "start"
+    names = ("train", "valid", "test") if is_tested else ("train", "valid")
+    files = {name: next((data / PAIRS[options.pair][0]).glob(f"{name}.tsv*")) for name in names}
     recipe = recipe_of(options.pair, options.set, options.steps)
-    arguments = arguments_of(recipe, options.seed)
+    arguments = {**arguments_of(recipe, options.seed), "start": options.start}
+    if options.pair == "start":
+        arguments["tokenizer"] = shared_tokenizer(data, recipe["vocab"])
     # Before the training: one of them may be refused.
     searches = searches_of(arguments["search"], options.choose_penalty)
     machine = choose(options.device, options.precision, fast=options.fast)
@@ -189,7 +214,8 @@ def main() -> None:
     )
     print("\n".join(result["signatures"].values()))
     summary = {
-        "pair": options.pair, "seed": options.seed, "recipe": recipe, "valid": scores["valid"],
+        "pair": options.pair, "seed": options.seed, "recipe": recipe, "start": options.start and str(options.start),
+        "valid": scores["valid"],
         "test": scores.get("test") or None, "penalties": chosen["penalties"],
         "length_penalty": chosen["length_penalty"],
         "signatures": result["signatures"], "parameters": result["parameters"], "machine": machine.facts(),

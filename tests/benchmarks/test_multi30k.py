@@ -1,5 +1,6 @@
 """The benchmark of translation: a length penalty is chosen on valid, and test is translated once, with that one."""
 
+import gzip
 import json
 import shutil
 import sys
@@ -87,3 +88,31 @@ def test_the_line_has_what_the_run_that_is_kept_scores(multi30k, tmp_path, monke
     (place / "test.tsv").unlink()
     line, _ = ask("--valid-only")
     assert (line["test"], line["penalties"], line["length_penalty"]) == (None, {}, 1.0)
+
+
+def test_what_it_starts_from_knows_the_three_languages_and_leaves_test_alone(
+    multi30k, tmp_path, monkeypatch, capsys
+):
+    sides = {"multi30k-en-de": ("a dog", "ein Hund"), "multi30k-en-fr": ("a dog", "un chien"),
+             "tatoeba-en-fr": ("good evening", "bonsoir")}  # fmt: skip
+    for folder, (source, target) in sides.items():
+        (tmp_path / folder).mkdir()
+        with gzip.open(tmp_path / folder / "train.tsv.gz", "wt") as file:
+            file.write(f"{source}\t{target}\n" * 50)
+        for name in ("valid", "test"):
+            (tmp_path / folder / f"{name}.tsv").write_text(f"{source}\t{target}\n")
+    monkeypatch.setenv("HEADSTART_DATA", str(tmp_path))
+    small = [word for one in SMALLER for word in ("--set", one)]
+    common = ["multi30k.py", "--steps", "2", "--device", "cpu", "--precision", "fp32"]
+    start = tmp_path / "start"
+    monkeypatch.setattr(sys, "argv", [*common, *small, "--pair", "start", "--out", str(start)])
+    multi30k.main()
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["test"] is None
+    words = load(start).tokenizer
+    assert [len(words.encode(text)) for text in ("a dog", "ein Hund", "un chien", "bonsoir")] == [2, 2, 2, 1]
+    of_search = ["--set", "batch-tokens=300", "--set", "length=32"]
+    monkeypatch.setattr(sys, "argv", [*common, *of_search, "--pair", "fr", "--start", str(start)])
+    multi30k.main()
+    out, err = capsys.readouterr()
+    assert "0 tensors made anew" in err
+    assert json.loads(out.splitlines()[-1])["start"] == str(start)
