@@ -36,6 +36,8 @@ def pretrain(
     length: int | None = None,
     batch_tokens: int | None = None,
     mask_share: float = 0.15,
+    mask_random: float = 0.1,
+    mask_kept: float = 0.1,
     whole_words: Switch = False,
     out: Path | None = None,
     reading: CorpusReadingFlags = CorpusReading(),
@@ -79,6 +81,10 @@ def pretrain(
         Tokens in a step (default: 1,024 on a CPU, 65,536 on a GPU).
     mask_share
         Share of the tokens that are hidden.
+    mask_random
+        Share of those that become another token and not the mask token.
+    mask_kept
+        Share of those that stay as they are.
     whole_words
         Hide whole words.
     out
@@ -112,7 +118,7 @@ def pretrain(
             budget=Budget(steps=training.steps, epochs=training.epochs, minutes=training.minutes),
             length=length, batch_tokens=batch_tokens, optimizer=optimizer, learning_rate=training.learning_rate,
             loop=training.loop(common.seed, "cosine", 0.05),
-            corruption=Corruption(share=mask_share, whole_words=whole_words), machine=machine,
+            corruption=Corruption.of(mask_share, mask_random, mask_kept, whole_words), machine=machine,
             override_resume=training.override_resume, console=console, **reading.given(),
         )  # fmt: skip
     if not machine.ranks.is_first:

@@ -36,6 +36,11 @@ class Corruption:
     whole_words: bool = False
     """Hide all tokens of a word, or none."""
 
+    @classmethod
+    def of(cls, share: float, random: float, kept: float, whole_words: bool) -> "Corruption":
+        """With the shares of the hidden tokens that become another one and that stay; the rest become the mask."""
+        return cls(share=share, masked=round(1 - random - kept, 9), random=random, whole_words=whole_words)
+
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
             raise UserError(
@@ -43,7 +48,8 @@ class Corruption:
             )
         if min(self.masked, self.random) < 0 or self.masked + self.random > 1:
             raise UserError(
-                f"{self.masked} masked and {self.random} random of what is hidden", fix="together at most 1"
+                f"{self.masked} masked and {self.random} random of what is hidden",
+                fix="give shares from 0 to 1, together at most 1",
             )
 
 

@@ -85,6 +85,12 @@ class PretrainPart:
     mask_share: float = 0.15
     """Share of the tokens that the masked objectives hide."""
 
+    mask_random: float = 0.1
+    """Share of those that become another token and not the mask token."""
+
+    mask_kept: float = 0.1
+    """Share of those that stay as they are."""
+
     whole_words: bool = False
     """Whether they hide whole words."""
 
@@ -322,10 +328,14 @@ def check(config: StudyConfig) -> None:
     for name, number in numbers:
         if number < 1:
             raise UserError(f"{name} is {number}", fix="give 1 or more")
+    fates = [phase.mask_random + phase.mask_kept for phase in config.pretrain]
     shares = [
         ("dropout in fine-tuning", finetune.dropout or 0.0, 0 <= (finetune.dropout or 0.0) < 1),
         ("layer_decay", finetune.layer_decay, 0 < finetune.layer_decay <= 1),
         *(("mask_share", phase.mask_share, 0 < phase.mask_share < 1) for phase in config.pretrain),
+        *(("mask_random", phase.mask_random, phase.mask_random >= 0) for phase in config.pretrain),
+        *(("mask_kept", phase.mask_kept, phase.mask_kept >= 0) for phase in config.pretrain),
+        *(("mask_random and mask_kept together", both, both <= 1) for both in fates),
         *(("cooldown", phase.cooldown, 0 <= phase.cooldown <= 1) for phase in config.pretrain),
     ]
     for name, share, is_possible in shares:

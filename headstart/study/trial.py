@@ -71,7 +71,7 @@ def run_pretraining(material: Material, task: Pretraining, on_share: OnShare) ->
             optimizer=OptimizerConfig(
                 optimizer=phase.optimizer, matrix_rate=phase.matrix_rate, weight_decay=phase.weight_decay
             ),
-            corruption=Corruption(share=phase.mask_share, whole_words=phase.whole_words),
+            corruption=Corruption.of(phase.mask_share, phase.mask_random, phase.mask_kept, phase.whole_words),
             learning_rate=phase.learning_rate or None,
             loop=LoopConfig(
                 seed=Seeds.of(config.study.seed, task.seed).order, schedule=phase.schedule,

@@ -133,9 +133,10 @@ def test_an_evaluation_is_always_the_same(name):
         assert all(np.array_equal(one[key], other[key]) for key in one)
 
 
-def test_hiding_keeps_the_shares_and_never_touches_special_tokens():
+@pytest.mark.parametrize(("random", "kept"), [(0.1, 0.1), (0.0, 0.0), (0.3, 0.0), (0.0, 1.0)])
+def test_hiding_keeps_the_shares_and_never_touches_special_tokens(random, kept):
     tokenizer = small.tokenizer()
-    corruptor = Corruptor(tokenizer, Corruption())
+    corruptor = Corruptor(tokenizer, Corruption.of(0.15, random, kept, False))
     draws = np.random.default_rng(0)
     tokens = draws.integers(tokenizer.size, size=(200, 100))
     special = np.isin(tokens, sorted(tokenizer.special_ids))
@@ -146,9 +147,9 @@ def test_hiding_keeps_the_shares_and_never_touches_special_tokens():
     assert (targets[hidden] == tokens[hidden]).all()
     assert np.array_equal(hidden.sum(1), np.round(0.15 * (~special).sum(1)))
     became_mask = (seen == corruptor.mask_id) & hidden
-    assert became_mask.sum() / hidden.sum() == pytest.approx(0.8, abs=0.02)
+    assert became_mask.sum() / hidden.sum() == pytest.approx(1 - random - kept, abs=0.02)
     stayed = (seen == tokens) & hidden
-    assert stayed.sum() / hidden.sum() == pytest.approx(0.1, abs=0.02)
+    assert stayed.sum() / hidden.sum() == pytest.approx(kept, abs=0.02)
     assert not np.isin(seen[hidden & ~became_mask], sorted(tokenizer.special_ids)).any()
 
 

@@ -21,7 +21,9 @@ from headstart.text.tokenizer import Tokenizer
 
 ARMS = ["scratch", "finetuned"]
 FIRST = {"schedule": "constant", "warmup": 0.2, "cooldown": 0.0, "mask_share": 0.3, "whole_words": True}
-SECOND = {"schedule": "linear", "warmup": 0.0, "steps": 4, "mask_share": 0.2}
+SECOND = {
+    "schedule": "linear", "warmup": 0.0, "steps": 4, "mask_share": 0.2, "mask_random": 0.0, "mask_kept": 0.05,
+}  # fmt: skip
 MUON = {"optimizer": "muon", "matrix_rate": 0.01, "learning_rate": 2e-3}
 TUNING = {"average": "tail", "layer_decay": 0.5, "dropout": 0.25, "r_drop": 0.5}
 
@@ -60,8 +62,8 @@ def settings(place, run):
 def test_every_setting_reaches_the_runs(finished, files):
     place, _ = finished
     first, second = (settings(place, f"pretrain/masked-s0{end}") for end in ("-phase-1", ""))
-    assert (first["corruption"]["share"], first["corruption"]["whole_words"]) == (0.3, True)
-    assert (second["corruption"]["share"], second["corruption"]["whole_words"]) == (0.2, False)
+    assert first["corruption"] == {"share": 0.3, "masked": 0.8, "random": 0.1, "whole_words": True}
+    assert second["corruption"] == {"share": 0.2, "masked": 0.95, "random": 0.0, "whole_words": False}
     assert second["data"]["weights"] == [2.0, 3.0, 3.0]
     for run in (first, second):
         assert (run["optimizer"]["matrix_rate"], run["model"]["dropout"]) == (0.01, 0.0)
@@ -89,7 +91,7 @@ def test_a_study_from_before_these_settings_goes_on(finished, files, monkeypatch
     older = place.with_name("older")
     headstart.study(small, out=older, model=MODEL, jobs=1)
     file, new = older / "study.toml", ("mask_share", "whole_words", "cooldown", "matrix_rate", "average")
-    new += ("layer_decay", "r_drop", "normalise")
+    new += ("layer_decay", "r_drop", "normalise", "mask_random", "mask_kept")
     before = file.read_text()
     kept, count = re.subn(rf"(?m)^({'|'.join(new)}) = .*\n", "", before)
     assert count == len(new)
@@ -109,7 +111,8 @@ def test_what_is_usual_is_what_runs_have_without_a_word():
     from headstart.training.optimizer import OptimizerConfig
 
     phase, finetune = PretrainPart(), FinetunePart()
-    assert Corruption(share=phase.mask_share, whole_words=phase.whole_words) == Corruption()
+    usual = Corruption.of(phase.mask_share, phase.mask_random, phase.mask_kept, phase.whole_words)
+    assert usual == Corruption()
     assert (phase.cooldown, phase.matrix_rate) == (LoopConfig().cooldown, OptimizerConfig().matrix_rate)
     assert (finetune.average, finetune.layer_decay) == (LoopConfig().average, OptimizerConfig().layer_decay)
     assert (finetune.dropout, finetune.r_drop) == (None, 0.0)
@@ -156,7 +159,8 @@ def test_equal_operations_take_the_share_into_account(files, tmp_path):
     ("part", "changes"),
     [
         ("finetune", {"dropout": 1.0}), ("finetune", {"layer_decay": 0.0}), ("finetune", {"r_drop": -1.0}),
-        ("pretrain", {"mask_share": 1.0}), ("pretrain", {"cooldown": -0.1}),
+        ("pretrain", {"mask_share": 1.0}), ("pretrain", {"mask_kept": -0.1}),
+        ("pretrain", {"mask_random": 0.6, "mask_kept": 0.5}), ("pretrain", {"cooldown": -0.1}),
     ],
 )  # fmt: skip
 def test_shares_that_cannot_be_are_refused(part, changes, files, tmp_path):
