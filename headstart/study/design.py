@@ -123,6 +123,10 @@ class FinetunePart:
     layer_decay: float = 1.0
     """The rate of each layer is this times that of the layer above it, where weights have learned before."""
 
+    unfreeze: float = 0.0
+    """Share of the steps over which a base that has learned before thaws, one block after the other from the top down,
+    the embedding last (0: all of it learns from the start)."""
+
     average: Literal["none", "ema", "tail"] = "none"
     """Weights to end with: the last, a moving average, or the mean over the last fifth of the steps."""
 
@@ -332,6 +336,7 @@ def check(config: StudyConfig) -> None:
     shares = [
         ("dropout in fine-tuning", finetune.dropout or 0.0, 0 <= (finetune.dropout or 0.0) < 1),
         ("layer_decay", finetune.layer_decay, 0 < finetune.layer_decay <= 1),
+        ("unfreeze", finetune.unfreeze, 0 <= finetune.unfreeze <= 1),
         *(("mask_share", phase.mask_share, 0 < phase.mask_share < 1) for phase in config.pretrain),
         *(("mask_random", phase.mask_random, phase.mask_random >= 0) for phase in config.pretrain),
         *(("mask_kept", phase.mask_kept, phase.mask_kept >= 0) for phase in config.pretrain),

@@ -233,13 +233,22 @@ def _finetune(
         ),
         loop=LoopConfig(
             seed=seeds.order, schedule=config.schedule, warmup=config.warmup, average=config.average,
-            evaluate_every=every, keep=1,
+            evaluate_every=every, keep=1, unfreeze_every=_thaw_every(material, trial, steps),
             # So many epochs would only overfit: the long scratch ends with its best on valid.
             patience=10**9 if is_long else 0,
             choose_by="accuracy" if is_long else "loss",
         ),
         machine=machine, console=Console(on_step=on_step),
     )  # fmt: skip
+
+
+def _thaw_every(material: Material, trial: Trial, steps: int) -> int:
+    """The steps from one block to the next; 0 where nothing is frozen, or all of the base to the end."""
+    share = material.config.finetune.unfreeze
+    if not share or trial.arm.kind == "frozen" or _start(material, trial) is None:
+        return 0
+    stages = material.model_for(trial.arm.objective).depth + 1  # the embedding after the blocks
+    return max(1, int(share * steps / stages))
 
 
 def _start(material: Material, trial: Trial) -> Path | None:

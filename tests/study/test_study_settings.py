@@ -25,7 +25,7 @@ SECOND = {
     "schedule": "linear", "warmup": 0.0, "steps": 4, "mask_share": 0.2, "mask_random": 0.0, "mask_kept": 0.05,
 }  # fmt: skip
 MUON = {"optimizer": "muon", "matrix_rate": 0.01, "learning_rate": 2e-3}
-TUNING = {"average": "tail", "layer_decay": 0.5, "dropout": 0.25, "r_drop": 0.5}
+TUNING = {"average": "tail", "layer_decay": 0.5, "dropout": 0.25, "r_drop": 0.5, "unfreeze": 0.5}
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +72,10 @@ def test_every_setting_reaches_the_runs(finished, files):
         assert (run["model"]["dropout"], run["loop"]["average"], run["r_drop"]) == (0.25, "tail", 0.5)
     # Lower layers that know nothing yet are not held back.
     assert (tuned["optimizer"]["layer_decay"], scratch["optimizer"]["layer_decay"]) == (0.5, 1.0)
+    # The embedding thaws last, at half of the steps or before.
+    steps, stages = tuned["loop"]["steps"], tuned["model"]["depth"] + 1
+    assert tuned["loop"]["unfreeze_every"] == steps // 2 // stages > 0
+    assert scratch["loop"]["unfreeze_every"] == 0
     assert Tokenizer.load(place / "tokenizer").normalise == ("apostrophes", "lower-case")
 
 
@@ -91,7 +95,7 @@ def test_a_study_from_before_these_settings_goes_on(finished, files, monkeypatch
     older = place.with_name("older")
     headstart.study(small, out=older, model=MODEL, jobs=1)
     file, new = older / "study.toml", ("mask_share", "whole_words", "cooldown", "matrix_rate", "average")
-    new += ("layer_decay", "r_drop", "normalise", "mask_random", "mask_kept")
+    new += ("layer_decay", "r_drop", "normalise", "mask_random", "mask_kept", "unfreeze")
     before = file.read_text()
     kept, count = re.subn(rf"(?m)^({'|'.join(new)}) = .*\n", "", before)
     assert count == len(new)
@@ -115,7 +119,7 @@ def test_what_is_usual_is_what_runs_have_without_a_word():
     assert usual == Corruption()
     assert (phase.cooldown, phase.matrix_rate) == (LoopConfig().cooldown, OptimizerConfig().matrix_rate)
     assert (finetune.average, finetune.layer_decay) == (LoopConfig().average, OptimizerConfig().layer_decay)
-    assert (finetune.dropout, finetune.r_drop) == (None, 0.0)
+    assert (finetune.dropout, finetune.r_drop, finetune.unfreeze) == (None, 0.0, LoopConfig().unfreeze_every)
 
 
 def material_of(config, directory):
@@ -159,7 +163,7 @@ def test_equal_operations_take_the_share_into_account(files, tmp_path):
     ("part", "changes"),
     [
         ("finetune", {"dropout": 1.0}), ("finetune", {"layer_decay": 0.0}), ("finetune", {"r_drop": -1.0}),
-        ("pretrain", {"mask_share": 1.0}), ("pretrain", {"mask_kept": -0.1}),
+        ("finetune", {"unfreeze": 1.5}), ("pretrain", {"mask_share": 1.0}), ("pretrain", {"mask_kept": -0.1}),
         ("pretrain", {"mask_random": 0.6, "mask_kept": 0.5}), ("pretrain", {"cooldown": -0.1}),
     ],
 )  # fmt: skip
