@@ -182,8 +182,8 @@ def main() -> None:
     names = ("train", "valid", "test") if is_tested else ("train", "valid")
     files = {name: next((data / PAIRS[options.pair][0]).glob(f"{name}.tsv*")) for name in names}
     recipe = recipe_of(options.pair, options.set, options.steps)
-    arguments = {**arguments_of(recipe, options.seed), "start": options.start}
-    if options.pair == "start":
+    arguments = {"start": options.start, **arguments_of(recipe, options.seed)}
+    if options.pair == "start" and arguments["tokenizer"] is None:
         arguments["tokenizer"] = shared_tokenizer(data, recipe["vocab"])
     # Before the training: one of them may be refused.
     searches = searches_of(arguments["search"], options.choose_penalty)

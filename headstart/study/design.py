@@ -124,8 +124,8 @@ class FinetunePart:
     """The rate of each layer is this times that of the layer above it, where weights have learned before."""
 
     unfreeze: float = 0.0
-    """Share of the steps over which a base that has learned before thaws, one block after the other from the top down,
-    the embedding last (0: all of it learns from the start)."""
+    """Share of the steps over which a base that has learned before begins to learn again, one block after the other
+    from the top down, the embedding last (0: all of it from the start)."""
 
     average: Literal["none", "ema", "tail"] = "none"
     """Weights to end with: the last, a moving average, or the mean over the last fifth of the steps."""

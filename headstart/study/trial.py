@@ -233,7 +233,7 @@ def _finetune(
         ),
         loop=LoopConfig(
             seed=seeds.order, schedule=config.schedule, warmup=config.warmup, average=config.average,
-            evaluate_every=every, keep=1, unfreeze_every=_thaw_every(material, trial, steps),
+            evaluate_every=every, keep=1, unfreeze_every=_unfreeze_every(material, trial, steps),
             # So many epochs would only overfit: the long scratch ends with its best on valid.
             patience=10**9 if is_long else 0,
             choose_by="accuracy" if is_long else "loss",
@@ -242,7 +242,7 @@ def _finetune(
     )  # fmt: skip
 
 
-def _thaw_every(material: Material, trial: Trial, steps: int) -> int:
+def _unfreeze_every(material: Material, trial: Trial, steps: int) -> int:
     """The steps from one block to the next; 0 where nothing is frozen, or all of the base to the end."""
     share = material.config.finetune.unfreeze
     if not share or trial.arm.kind == "frozen" or _start(material, trial) is None:

@@ -110,6 +110,20 @@ def test_what_it_starts_from_knows_the_three_languages_and_leaves_test_alone(
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["test"] is None
     words = load(start).tokenizer
     assert [len(words.encode(text)) for text in ("a dog", "ein Hund", "un chien", "bonsoir")] == [2, 2, 2, 1]
+    given = [
+        "--pair",
+        "start",
+        "--set",
+        f"tokenizer={start}",
+        "--out",
+        str(tmp_path / "again"),
+        "--steps",
+        "1",
+    ]
+    monkeypatch.setattr(sys, "argv", [*common, *small, *given])
+    monkeypatch.setattr(multi30k, "shared_tokenizer", None)  # nobody may train another
+    multi30k.main()
+    capsys.readouterr()
     of_search = ["--set", "batch-tokens=300", "--set", "length=32"]
     monkeypatch.setattr(sys, "argv", [*common, *of_search, "--pair", "fr", "--start", str(start)])
     multi30k.main()

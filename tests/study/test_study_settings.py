@@ -19,7 +19,7 @@ from headstart.study.forecast import forecast
 from headstart.study.material import prepare
 from headstart.text.tokenizer import Tokenizer
 
-ARMS = ["scratch", "finetuned"]
+ARMS = ["scratch", "frozen", "finetuned"]
 FIRST = {"schedule": "constant", "warmup": 0.2, "cooldown": 0.0, "mask_share": 0.3, "whole_words": True}
 SECOND = {
     "schedule": "linear", "warmup": 0.0, "steps": 4, "mask_share": 0.2, "mask_random": 0.0, "mask_kept": 0.05,
@@ -67,15 +67,15 @@ def test_every_setting_reaches_the_runs(finished, files):
     assert second["data"]["weights"] == [2.0, 3.0, 3.0]
     for run in (first, second):
         assert (run["optimizer"]["matrix_rate"], run["model"]["dropout"]) == (0.01, 0.0)
-    tuned, scratch = (settings(place, f"trials/{arm}-b10-s0/rate-0.001") for arm in ("finetuned", "scratch"))
+    scratch, frozen, tuned = (settings(place, f"trials/{arm}-b10-s0/rate-0.001") for arm in ARMS)
     for run in (tuned, scratch):
         assert (run["model"]["dropout"], run["loop"]["average"], run["r_drop"]) == (0.25, "tail", 0.5)
     # Lower layers that know nothing yet are not held back.
     assert (tuned["optimizer"]["layer_decay"], scratch["optimizer"]["layer_decay"]) == (0.5, 1.0)
-    # The embedding thaws last, at half of the steps or before.
+    # The embedding comes last, at half of the steps or before.
     steps, stages = tuned["loop"]["steps"], tuned["model"]["depth"] + 1
     assert tuned["loop"]["unfreeze_every"] == steps // 2 // stages > 0
-    assert scratch["loop"]["unfreeze_every"] == 0
+    assert scratch["loop"]["unfreeze_every"] == frozen["loop"]["unfreeze_every"] == 0
     assert Tokenizer.load(place / "tokenizer").normalise == ("apostrophes", "lower-case")
 
 
@@ -119,7 +119,7 @@ def test_what_is_usual_is_what_runs_have_without_a_word():
     assert usual == Corruption()
     assert (phase.cooldown, phase.matrix_rate) == (LoopConfig().cooldown, OptimizerConfig().matrix_rate)
     assert (finetune.average, finetune.layer_decay) == (LoopConfig().average, OptimizerConfig().layer_decay)
-    assert (finetune.dropout, finetune.r_drop, finetune.unfreeze) == (None, 0.0, LoopConfig().unfreeze_every)
+    assert (finetune.dropout, finetune.r_drop, finetune.unfreeze) == (None, 0.0, 0.0)
 
 
 def material_of(config, directory):
