@@ -52,3 +52,7 @@ class TryAgain(HeadstartError):
     """Nothing is wrong with the input: the disk or the memory is full."""
 
     exit_code = 75
+
+
+class DeviceLost(TryAgain):
+    """The accelerator has failed, and in this process nothing works on it any more."""

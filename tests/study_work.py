@@ -5,6 +5,8 @@ import signal
 import time
 from pathlib import Path
 
+import torch
+
 from headstart.errors import UserError
 from headstart.training.signals import Stopped, StopRequests
 
@@ -23,6 +25,11 @@ def work(argument, on_share):
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind in ("loses its gpu", "loses its gpu once"):
+        with place.with_suffix(".tries").open("a") as tries:
+            tries.write(f"{os.getpid()}\n")
+        if kind == "loses its gpu" or len(place.with_suffix(".tries").read_text().split()) == 1:
+            raise torch.AcceleratorError("CUDA error: unspecified launch failure")
     if kind == "saves":
         with StopRequests() as requests:
             place.with_suffix(".pid").write_text(str(os.getpid()))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from headstart.errors import HeadstartError, UserError
+from headstart.errors import DeviceLost, HeadstartError, UserError
 from headstart.study.workers import (
     ATTEMPTS,
     SHARE_SECONDS,
@@ -314,6 +314,9 @@ def _do(work: Work, name: str, argument: Any, board: Any, place: str, versions: 
         error = error_of(work, argument, seldom(lambda share: board.say.remote(name, share)))
     except Stopped:
         return Report(False, None, time.monotonic() - began)
+    except DeviceLost as lost:
+        print(lost, file=sys.stderr, flush=True)
+        os._exit(1)  # Ray would give the next task to this process, which is of no more use
     except HeadstartError as known:
         error = str(known)
     return Report(True, error, time.monotonic() - began)

@@ -1,7 +1,8 @@
 """Processes that work side by side on a list of tasks, of which some wait for others.
 
-A task that raises has failed, and the others go on. A process that dies (killed, out of memory) is replaced and its
-task tried again, since every task goes on where it was. When this process dies, its workers die with it.
+A task that raises has failed, and the others go on. A process that dies (killed, out of memory) or whose GPU fails,
+with which nothing can be done in it any more, is replaced and its task tried again, since every task goes on where it
+was. When this process dies, its workers die with it.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from headstart.errors import HeadstartError
+from headstart.errors import DeviceLost, HeadstartError
 from headstart.training.signals import Stopped, StopRequests
 
 ATTEMPTS = 3
@@ -63,6 +64,8 @@ class _Worker:
     pipe: Connection
     task: Task
     started: float = field(default_factory=time.monotonic)
+    loss: str | None = None
+    """What its GPU failed with."""
 
 
 def carry_out(
@@ -170,6 +173,9 @@ def _listen(
             if kind == "share":
                 on_share(worker.task.name, value)
                 continue
+            if kind == "lost":
+                worker.loss = value
+                continue
             busy.remove(worker)
             idle.append(worker)
             end(worker.task, value, time.monotonic() - worker.started)
@@ -184,7 +190,7 @@ def _listen(
         else:
             end(
                 task,
-                f"its process ended {ATTEMPTS} times ({_ending(code)})",
+                f"its process ended {ATTEMPTS} times ({worker.loss or _ending(code)})",
                 time.monotonic() - worker.started,
             )
 
@@ -216,18 +222,23 @@ def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
             error = error_of(work, argument, on_share)
         except Stopped:
             raise SystemExit(0) from None
+        except DeviceLost as lost:
+            pipe.send(("lost", str(lost)))
+            os._exit(1)
         pipe.send(("end", error))
 
 
 def error_of(work: Work, argument: Any, on_share: Callable[[float], None]) -> str | None:
-    """Do a task; returns what went wrong, if anything did."""
+    """Do a task; returns what went wrong, if anything did. A process whose GPU has failed does no more tasks."""
     try:
         work(argument, on_share)
-    except Stopped:
+    except (Stopped, DeviceLost):
         raise
     except HeadstartError as known:
         return str(known)
-    except Exception:
+    except Exception as error:
+        if type(error).__name__ == "AcceleratorError":  # torch's, outside of training
+            raise DeviceLost(str(error)) from error
         return traceback.format_exc(limit=-3).strip()
     return None
 

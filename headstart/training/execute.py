@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from headstart.errors import TryAgain
+from headstart.errors import DeviceLost, TryAgain
 from headstart.model.model import Model
 from headstart.objectives.objective import Objective
 from headstart.text.durable import rename
@@ -52,7 +53,8 @@ class Console:
 def held(run: RunDirectory, machine: Machine, console: Console) -> Iterator[Console]:
     """Within `with`, the run is this command's: locked, and where there are several ranks, with all of them.
 
-    The first one has the lock and the word; the others get a console that says nothing.
+    The first one has the lock and the word; the others get a console that says nothing. A GPU that fails (a kernel
+    that breaks off, a card that falls off its bus) is said to have failed: what was saved is not touched by it.
     """
     with machine.ranks.joined(machine.device), contextlib.ExitStack() as stack:
 
@@ -60,7 +62,13 @@ def held(run: RunDirectory, machine: Machine, console: Console) -> Iterator[Cons
             stack.enter_context(RunLock(run.path))
 
         machine.ranks.first(lock)
-        yield console if machine.ranks.is_first else Console()
+        try:
+            yield console if machine.ranks.is_first else Console()
+        except torch.AcceleratorError as error:
+            raise DeviceLost(
+                f"the GPU failed: {str(error).splitlines()[0]}", where=str(run.path),
+                fix="run the same command again: it goes on from the last checkpoint",
+            ) from error  # fmt: skip
 
 
 def execute(

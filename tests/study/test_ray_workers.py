@@ -83,6 +83,14 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(ray, tmp_path, 
 
 
 @pytest.mark.slow
+def test_a_process_whose_gpu_failed_does_no_more_tasks(ray, tmp_path):
+    tasks = tasks_of(tmp_path, a="loses its gpu once", b="works")
+    outcomes = carry_out_on_ray(tasks, study_work.work, 1, need=ONE_CORE)
+    assert outcomes["a"].error is outcomes["b"].error is None
+    assert len(set((tmp_path / "a.tries").read_text().split())) == 2
+
+
+@pytest.mark.slow
 def test_a_worker_in_a_directory_or_with_versions_of_its_own_refuses(ray, tmp_path, monkeypatch):
     place = tmp_path / "gone"
     place.mkdir()

@@ -50,6 +50,16 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(tmp_path):
     assert outcomes["c"].error is None
 
 
+def test_a_process_whose_gpu_failed_does_no_more_tasks(tmp_path):
+    tasks = tasks_of(tmp_path, a="loses its gpu once", b="loses its gpu", c="works")
+    outcomes = carry_out(tasks, study_work.work, 1)
+    assert outcomes["a"].error is outcomes["c"].error is None
+    assert outcomes["b"].error == "its process ended 3 times (CUDA error: unspecified launch failure)"
+    for name, tries in (("a", 2), ("b", 3)):
+        processes = (tmp_path / f"{name}.tries").read_text().split()
+        assert len(set(processes)) == len(processes) == tries
+
+
 PROGRAM = """
 import sys
 import study_work
