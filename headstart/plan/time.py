@@ -192,8 +192,10 @@ def _orthogonal(work: Workload) -> int:
     """Operations of Muon: for a matrix of r rows and c columns (r ≤ c), five times 4·r²·c + 2·r³."""
     config = work.config
     d, f, k = config.width, config.ffn, config.kv_width
-    shapes = [(d, d), (d, k), (d, k), (d, d)] * (config.depth + 2 * config.decoder_depth)
-    shapes += [(d, f)] * (3 if config.activation == "swiglu" else 2) * (config.depth + config.decoder_depth)
+    inner = 2 * f if config.activation == "swiglu" else f
+    own = [(d, d + 2 * k), (d, d)]
+    shapes = own * (config.depth + 2 * config.decoder_depth)
+    shapes += [(d, inner), (d, f)] * (config.depth + config.decoder_depth)
     total = 0
     for rows, columns in shapes:
         r, c = min(rows, columns), max(rows, columns)

@@ -2,12 +2,10 @@
 
 The same arithmetic as torch.optim.Muon, for all matrices of one shape at once: a small model has dozens of them, and
 one after the other they would cost more in launches than in products. And without asking the device for anything:
-the rate may be a tensor, and `found_inf`, where it is set, keeps an update away that must not be made. Matrices that
-stand on top of each other in one tensor (queries, keys and values; a gate and what it opens) are made orthogonal each
-by itself: together, the ones with large gradients would leave the others next to nothing.
+the rate may be a tensor, and `found_inf`, where it is set, keeps an update away that must not be made.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -17,42 +15,33 @@ MOMENTUM = 0.95
 A, B, C = 3.4445, -4.7750, 2.0315  # the polynomial that drives singular values towards 1
 ROUNDS = 5
 
-Part = tuple[Tensor, Tensor, Tensor]  # a matrix, its gradient, its memory
-
 
 class Muon(torch.optim.Optimizer):
-    """Updates matrices alone; groups have `lr` and `weight_decay`, and may have `rows`.
-
-    `rows` says of which heights the matrices in each of the group's tensors are; without it each is one matrix.
-    """
+    """Updates matrices alone; groups have `lr` and `weight_decay`."""
 
     found_inf: Tensor | None = None
 
     def __init__(self, groups: Iterable[dict[str, Any]], lr: float | Tensor) -> None:
-        super().__init__(groups, {"lr": lr, "weight_decay": 0.0, "rows": (), "capturable": True})
+        super().__init__(groups, {"lr": lr, "weight_decay": 0.0, "capturable": True})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            shapes: dict[torch.Size, list[Part]] = {}
+            shapes: dict[torch.Size, list[Tensor]] = {}
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    for part in self._parts(parameter, group["rows"]):
-                        shapes.setdefault(part[0].shape, []).append(part)
-            for parts in shapes.values():
-                self._update(parts, group["lr"], group["weight_decay"])
+                    shapes.setdefault(parameter.shape, []).append(parameter)
+            for parameters in shapes.values():
+                self._update(parameters, group["lr"], group["weight_decay"])
 
-    def _parts(self, parameter: Tensor, rows: Sequence[int]) -> list[Part]:
-        memory = self.state[parameter]
-        if not memory:
-            memory["momentum_buffer"] = torch.zeros_like(parameter)
-        assert parameter.grad is not None
-        whole = parameter, parameter.grad, memory["momentum_buffer"]
-        return [whole] if not rows else list(zip(*(one.split(list(rows)) for one in whole), strict=True))
-
-    def _update(self, parts: list[Part], rate: float | Tensor, decay: float) -> None:
-        parameters, memories = [part[0] for part in parts], [part[2] for part in parts]
-        slopes = torch.stack([part[1] for part in parts])
+    def _update(self, parameters: list[Tensor], rate: float | Tensor, decay: float) -> None:
+        memories = []
+        for parameter in parameters:
+            memory = self.state[parameter]
+            if not memory:
+                memory["momentum_buffer"] = torch.zeros_like(parameter)
+            memories.append(memory["momentum_buffer"])
+        slopes = torch.stack([p.grad for p in parameters if p.grad is not None])
         momentum = torch.stack(memories).lerp_(slopes, 1 - MOMENTUM)
         steps = orthogonal(slopes.lerp_(momentum, MOMENTUM)).to(slopes.dtype)  # Nesterov's look ahead
         rows, columns = parameters[0].shape

@@ -45,13 +45,13 @@ def build_optimizers(
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a model: one, or two with Muon. Frozen parameters are in none of them."""
     plain: dict[tuple[float, float], list[Tensor]] = {}
-    matrices: dict[tuple[float, tuple[int, ...]], list[Tensor]] = {}
+    matrices: dict[float, list[Tensor]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         scale = settings.layer_decay ** _layers_above(name, config)
         if settings.optimizer == "muon" and _is_block_matrix(name, parameter):
-            matrices.setdefault((scale, _heights(name, config)), []).append(parameter)
+            matrices.setdefault(scale, []).append(parameter)
         else:
             decay = settings.weight_decay if _decays(name, parameter) else 0.0
             plain.setdefault((scale, decay), []).append(parameter)
@@ -69,13 +69,8 @@ def build_optimizers(
         optimizers.append(AdamW(groups, tables, lr=0.0, betas=settings.betas, capturable=on_gpu))
     if matrices:
         groups = [
-            {
-                "params": params,
-                "rows": rows,
-                "weight_decay": settings.weight_decay,
-                "peak": settings.matrix_rate * scale,
-            }
-            for (scale, rows), params in matrices.items()
+            {"params": params, "weight_decay": settings.weight_decay, "peak": settings.matrix_rate * scale}
+            for scale, params in matrices.items()
         ]
         optimizers.append(Muon(groups, lr=0.0))
     for group in (group for optimizer in optimizers for group in optimizer.param_groups if on_gpu):
@@ -106,14 +101,6 @@ def _tables_of_their_own(model: nn.Module) -> list[TokenTable]:
 
 def _is_block_matrix(name: str, parameter: Tensor) -> bool:
     return ".blocks." in name and parameter.dim() == 2
-
-
-def _heights(name: str, config: ModelConfig) -> tuple[int, ...]:
-    """The rows of each of the matrices that stand in one tensor; empty where it is one matrix."""
-    if name.endswith("attention.qkv.weight"):
-        return (config.width, config.kv_width, config.kv_width)
-    is_gated = config.activation == "swiglu" and name.endswith("feed_forward.input.weight")
-    return (config.ffn, config.ffn) if is_gated else ()
 
 
 def _decays(name: str, parameter: Tensor) -> bool:

@@ -58,27 +58,6 @@ def test_muon_takes_the_blocks_matrices_alone():
     assert own | rest == set(dict(model.named_parameters()))
 
 
-@pytest.mark.parametrize(
-    ("fields", "qkv", "inner"),
-    [
-        ({}, (16, 16, 16), ()),
-        ({"heads": 4, "kv_heads": 2}, (16, 8, 8), ()),
-        ({"activation": "swiglu"}, (16, 16, 16), (24, 24)),
-    ],
-    ids=["plain", "shared keys", "gated"],
-)
-def test_muon_knows_the_matrices_that_stand_in_one_tensor(fields, qkv, inner):
-    config = preset("tiny", vocab=11, width=16, ffn=24, **fields)
-    model = build(config, HeadConfig(kind="classification"))
-    rows = by_name(model, build_optimizers(model, config, OptimizerConfig(optimizer="muon"))[1:], "rows")
-    block = "base.stack.blocks.1"
-    assert rows[f"{block}.attention.qkv.weight"] == qkv
-    assert rows[f"{block}.feed_forward.input.weight"] == inner
-    assert rows[f"{block}.attention.output.weight"] == rows[f"{block}.feed_forward.output.weight"] == ()
-    for name, parameter in model.named_parameters():
-        assert not rows[name] or sum(rows[name]) == len(parameter)
-
-
 def test_rates_fall_towards_the_embedding():
     model, optimizers = make(learning_rate=1.0, layer_decay=0.5)
     set_rate(optimizers, 0.8)
