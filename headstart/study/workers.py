@@ -237,8 +237,10 @@ def error_of(work: Work, argument: Any, on_share: Callable[[float], None]) -> st
     except HeadstartError as known:
         return str(known)
     except Exception as error:
-        if type(error).__name__ == "AcceleratorError":  # torch's, outside of training
-            raise DeviceLost(str(error)) from error
+        import torch  # which such work has imported long since, and whoever only waits for it need not
+
+        if isinstance(error, torch.AcceleratorError):  # outside of training, which says it by itself
+            raise DeviceLost(str(error).splitlines()[0]) from error
         return traceback.format_exc(limit=-3).strip()
     return None
 
