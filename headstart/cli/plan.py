@@ -61,7 +61,7 @@ def plan(
     target_length: int | None = None,
     reading: Reading | None = None,
     document: int | None = None,
-    optimizer: Literal["adamw", "muon"] = "adamw",
+    optimizer: Literal["adamw", "muon", "muon-split"] = "adamw",
     accumulate: int = 1,
     average: Switch = False,
     steps: int | None = None,

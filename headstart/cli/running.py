@@ -34,8 +34,8 @@ class TrainingOptions:
     learning_rate: float | None = None
     """Peak learning rate (default: by the width in pretraining, by the start in fine-tuning)."""
 
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    """AdamW, or Muon for the blocks' matrices and AdamW for the rest."""
+    optimizer: Literal["adamw", "muon", "muon-split"] = "adamw"
+    """AdamW, or Muon for the blocks' matrices (split: for each that shares a tensor) and AdamW for the rest."""
 
     matrix_rate: float = 0.005
     """Peak rate of Muon."""

@@ -120,7 +120,7 @@ def optimizer_bytes(work: Workload, found: Sizes) -> int:
 
     A table apart has besides the rows that were touched and their gradients once more, in the end all of them.
     """
-    matrices = found.block_matrices if work.optimizer == "muon" and work.freeze is None else 0
+    matrices = found.block_matrices if work.optimizer != "adamw" and work.freeze is None else 0
     return EXACT * (2 * (found.learning + found.apart) - matrices)
 
 
@@ -300,12 +300,9 @@ def _half(work: Workload, numbers: int) -> int:
 
 def _update_work(work: Workload) -> int:
     """AdamW works in place; Muon makes copies of all matrices of a shape at once, in both precisions."""
-    config = work.config
-    if work.optimizer != "muon" or work.freeze == "base":
+    if work.optimizer == "adamw" or work.freeze == "base":
         return 0
-    d, blocks = config.width, config.depth + config.decoder_depth
-    inner = config.ffn * (2 if config.activation == "swiglu" else 1)
-    largest = blocks * d * max(d + 2 * config.kv_width, inner)
+    largest = max(count * rows * columns for (rows, columns), count in work.orthogonal_matrices.items())
     return largest * (20 if work.device == "cuda" else 14)
 
 

@@ -119,7 +119,7 @@ def counts(work: Workload) -> dict[str, float]:
     found = memory.sizes(work)
     on_gpu = work.device == "cuda"
     kept = sum(row.bytes for row in memory.saved_in_all(work) if "in bf16" not in row.name)
-    muon = _orthogonal(work) if work.optimizer == "muon" and work.freeze is None else 0
+    muon = _orthogonal(work) if work.optimizer != "adamw" and work.freeze is None else 0
     logits = parts * work.predicted * work.config.output_vocab if found.output else 0
     attention = work.batch * (over_length - saved_over_length)
     if work.reads_by_offsets:  # each document alone
@@ -190,16 +190,10 @@ def _dropped(work: Workload) -> int:
 
 def _orthogonal(work: Workload) -> int:
     """Operations of Muon: for a matrix of r rows and c columns (r ≤ c), five times 4·r²·c + 2·r³."""
-    config = work.config
-    d, f, k = config.width, config.ffn, config.kv_width
-    inner = 2 * f if config.activation == "swiglu" else f
-    own = [(d, d + 2 * k), (d, d)]
-    shapes = own * (config.depth + 2 * config.decoder_depth)
-    shapes += [(d, inner), (d, f)] * (config.depth + config.decoder_depth)
     total = 0
-    for rows, columns in shapes:
+    for (rows, columns), count in work.orthogonal_matrices.items():
         r, c = min(rows, columns), max(rows, columns)
-        total += NEWTON_SCHULZ_STEPS * (4 * r * r * c + 2 * r**3)
+        total += count * NEWTON_SCHULZ_STEPS * (4 * r * r * c + 2 * r**3)
     return total
 
 

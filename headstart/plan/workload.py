@@ -1,6 +1,7 @@
 """What is to be computed, as memory and time see it: plain data, without torch."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,7 +40,7 @@ class Workload:
     document: int = 0
     """Tokens of a document in a packed block (0: as long as the block)."""
 
-    optimizer: Literal["adamw", "muon"] = "adamw"
+    optimizer: Literal["adamw", "muon", "muon-split"] = "adamw"
     accumulate: int = 1
     average: bool = False
     """Whether an average of the weights is kept beside them."""
@@ -53,6 +54,19 @@ class Workload:
     def micro_batch(self) -> int:
         """Texts that are in memory at once."""
         return math.ceil(self.batch / max(1, self.accumulate))
+
+    @property
+    def orthogonal_matrices(self) -> Counter[tuple[int, int]]:
+        """How many matrices of how many rows and columns Muon has; split, three of attention and two of a gate."""
+        config, is_split = self.config, self.optimizer == "muon-split"
+        d, k, f = config.width, config.kv_width, config.ffn
+        inner = [f, f] if config.activation == "swiglu" else [f]
+        attentions, blocks = config.depth + 2 * config.decoder_depth, config.depth + config.decoder_depth
+        found = Counter({(d, d): attentions}) + Counter({(d, f): blocks})  # what each of the two ends with
+        for stacked, count in (([d, k, k], attentions), (inner, blocks)):
+            for rows in stacked if is_split else [sum(stacked)]:
+                found[rows, d] += count
+        return found
 
     @property
     def number_bytes(self) -> int:

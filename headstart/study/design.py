@@ -72,7 +72,7 @@ class PretrainPart:
     learning_rate: float = 0.0
     """Peak rate (0: by the width)."""
 
-    optimizer: Literal["adamw", "muon"] = "adamw"
+    optimizer: Literal["adamw", "muon", "muon-split"] = "adamw"
     matrix_rate: float = 0.005
     """Peak rate of Muon."""
 

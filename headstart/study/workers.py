@@ -6,6 +6,7 @@ was. When this process dies, its workers die with it.
 """
 
 import contextlib
+import gc
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -230,19 +231,29 @@ def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
 
 def error_of(work: Work, argument: Any, on_share: Callable[[float], None]) -> str | None:
     """Do a task; returns what went wrong, if anything did. A process whose GPU has failed does no more tasks."""
+    found = None
     try:
         work(argument, on_share)
     except (Stopped, DeviceLost):
         raise
     except HeadstartError as known:
-        return str(known)
+        found = str(known)
     except Exception as error:
         import torch  # which such work has imported long since, and whoever only waits for it need not
 
         if isinstance(error, torch.AcceleratorError):  # outside of training, which says it by itself
             raise DeviceLost(str(error).splitlines()[0]) from error
-        return traceback.format_exc(limit=-3).strip()
-    return None
+        found = traceback.format_exc(limit=-3).strip()
+    _give_memory_back()
+    return found
+
+
+def _give_memory_back() -> None:
+    """What torch keeps of a GPU for later: the next task may be a smaller one, and others need the room."""
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def seldom(say: Callable[[float], object]) -> Callable[[float], None]:

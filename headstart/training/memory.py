@@ -16,7 +16,7 @@ from headstart.training.run_directory import RunConfig
 
 NUMBER_BYTES = 4
 # What each optimizer remembers of every number that learns: Muon one thing of matrices, AdamW two of the rest.
-MEMORIES = {"adamw": 2, "muon": 1}
+MEMORIES = {"adamw": 2, "muon": 1, "muon-split": 1}
 
 
 def first_model(config: RunConfig, machine: Machine) -> Model:
@@ -56,7 +56,7 @@ def must_shard(config: RunConfig, machine: Machine, held: int) -> bool:
     needed = bytes_needed(config) - (held if machine.device.type == "cpu" else 0)
     if machine.shard == "auto" and needed <= _free_bytes(machine):
         return False
-    without = "--optimizer adamw" if config.optimizer.optimizer == "muon" else ""
+    without = "--optimizer adamw" if config.optimizer.optimizer != "adamw" else ""
     if without or config.loop.unfreeze_every:
         raise UserError(
             f"a model in parts with {'Muon, which needs whole matrices' if without else '--unfreeze-every'}",

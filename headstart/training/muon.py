@@ -2,10 +2,12 @@
 
 The same arithmetic as torch.optim.Muon, for all matrices of one shape at once: a small model has dozens of them, and
 one after the other they would cost more in launches than in products. And without asking the device for anything:
-the rate may be a tensor, and `found_inf`, where it is set, keeps an update away that must not be made.
+the rate may be a tensor, and `found_inf`, where it is set, keeps an update away that must not be made. Matrices that
+stand on top of each other in one tensor (queries, keys and values; a gate and what it opens) are made orthogonal
+together, or each by itself where a group says how high they are.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -15,33 +17,42 @@ MOMENTUM = 0.95
 A, B, C = 3.4445, -4.7750, 2.0315  # the polynomial that drives singular values towards 1
 ROUNDS = 5
 
+Part = tuple[Tensor, Tensor, Tensor]  # a matrix, its gradient, its memory
+
 
 class Muon(torch.optim.Optimizer):
-    """Updates matrices alone; groups have `lr` and `weight_decay`."""
+    """Updates matrices alone; groups have `lr` and `weight_decay`, and may have `rows`.
+
+    `rows` says of which heights the matrices in each of the group's tensors are; without it each is one matrix.
+    """
 
     found_inf: Tensor | None = None
 
     def __init__(self, groups: Iterable[dict[str, Any]], lr: float | Tensor) -> None:
-        super().__init__(groups, {"lr": lr, "weight_decay": 0.0, "capturable": True})
+        super().__init__(groups, {"lr": lr, "weight_decay": 0.0, "rows": (), "capturable": True})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            shapes: dict[torch.Size, list[Tensor]] = {}
+            shapes: dict[torch.Size, list[Part]] = {}
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    shapes.setdefault(parameter.shape, []).append(parameter)
-            for parameters in shapes.values():
-                self._update(parameters, group["lr"], group["weight_decay"])
+                    for part in self._parts(parameter, group["rows"]):
+                        shapes.setdefault(part[0].shape, []).append(part)
+            for parts in shapes.values():
+                self._update(parts, group["lr"], group["weight_decay"])
 
-    def _update(self, parameters: list[Tensor], rate: float | Tensor, decay: float) -> None:
-        memories = []
-        for parameter in parameters:
-            memory = self.state[parameter]
-            if not memory:
-                memory["momentum_buffer"] = torch.zeros_like(parameter)
-            memories.append(memory["momentum_buffer"])
-        slopes = torch.stack([p.grad for p in parameters if p.grad is not None])
+    def _parts(self, parameter: Tensor, rows: Sequence[int]) -> list[Part]:
+        memory = self.state[parameter]
+        if not memory:
+            memory["momentum_buffer"] = torch.zeros_like(parameter)
+        assert parameter.grad is not None
+        whole = parameter, parameter.grad, memory["momentum_buffer"]
+        return [whole] if not rows else list(zip(*(one.split(list(rows)) for one in whole), strict=True))
+
+    def _update(self, parts: list[Part], rate: float | Tensor, decay: float) -> None:
+        parameters, memories = [part[0] for part in parts], [part[2] for part in parts]
+        slopes = torch.stack([part[1] for part in parts])
         momentum = torch.stack(memories).lerp_(slopes, 1 - MOMENTUM)
         steps = orthogonal(slopes.lerp_(momentum, MOMENTUM)).to(slopes.dtype)  # Nesterov's look ahead
         rows, columns = parameters[0].shape

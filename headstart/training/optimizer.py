@@ -14,7 +14,7 @@ from headstart.training.muon import Muon
 from headstart.training.spreading import is_shard, like
 from headstart.training.touched_rows import AdamW
 
-OptimizerName = Literal["adamw", "muon"]
+OptimizerName = Literal["adamw", "muon", "muon-split"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,8 @@ class OptimizerConfig:
     """How the weights learn."""
 
     optimizer: OptimizerName = "adamw"
-    """AdamW for everything, or Muon for the blocks' matrices and AdamW for the rest."""
+    """AdamW for everything, or Muon for the blocks' matrices and AdamW for the rest. muon-split takes queries, keys and
+    values, which are one tensor, for three matrices, and a gate and what it opens for two."""
 
     learning_rate: float = 1e-3
     """Peak rate of AdamW."""
@@ -45,13 +46,14 @@ def build_optimizers(
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a model: one, or two with Muon. Frozen parameters are in none of them."""
     plain: dict[tuple[float, float], list[Tensor]] = {}
-    matrices: dict[float, list[Tensor]] = {}
+    matrices: dict[tuple[float, tuple[int, ...]], list[Tensor]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         scale = settings.layer_decay ** _layers_above(name, config)
-        if settings.optimizer == "muon" and _is_block_matrix(name, parameter):
-            matrices.setdefault(scale, []).append(parameter)
+        if settings.optimizer != "adamw" and _is_block_matrix(name, parameter):
+            heights = _heights(name, config) if settings.optimizer == "muon-split" else ()
+            matrices.setdefault((scale, heights), []).append(parameter)
         else:
             decay = settings.weight_decay if _decays(name, parameter) else 0.0
             plain.setdefault((scale, decay), []).append(parameter)
@@ -69,8 +71,13 @@ def build_optimizers(
         optimizers.append(AdamW(groups, tables, lr=0.0, betas=settings.betas, capturable=on_gpu))
     if matrices:
         groups = [
-            {"params": params, "weight_decay": settings.weight_decay, "peak": settings.matrix_rate * scale}
-            for scale, params in matrices.items()
+            {
+                "params": params,
+                "rows": rows,
+                "weight_decay": settings.weight_decay,
+                "peak": settings.matrix_rate * scale,
+            }
+            for (scale, rows), params in matrices.items()
         ]
         optimizers.append(Muon(groups, lr=0.0))
     for group in (group for optimizer in optimizers for group in optimizer.param_groups if on_gpu):
@@ -101,6 +108,14 @@ def _tables_of_their_own(model: nn.Module) -> list[TokenTable]:
 
 def _is_block_matrix(name: str, parameter: Tensor) -> bool:
     return ".blocks." in name and parameter.dim() == 2
+
+
+def _heights(name: str, config: ModelConfig) -> tuple[int, ...]:
+    """The rows of each of the matrices that stand in one tensor; empty where it is one matrix."""
+    if name.endswith("attention.qkv.weight"):
+        return (config.width, config.kv_width, config.kv_width)
+    is_gated = config.activation == "swiglu" and name.endswith("feed_forward.input.weight")
+    return (config.ffn, config.ffn) if is_gated else ()
 
 
 def _decays(name: str, parameter: Tensor) -> bool:

@@ -38,7 +38,7 @@ def test_the_file_can_be_read_and_takes_the_tokens_that_it_says(recipe):
     check(config)
     assert model == {"embedding_norm": True}
     tokens = sum(phase.steps * phase.batch_tokens for phase in config.pretrain)
-    assert tokens == pytest.approx(419.4e6, rel=1e-3)
+    assert tokens == pytest.approx(560.3e6, rel=1e-3)
     said = FILE.read_text()
     for phase in config.pretrain:
         assert f"({phase.steps:,})" in said
@@ -78,7 +78,7 @@ def test_settings_are_changed_by_their_name(recipe):
     ]  # fmt: skip
     found, model = recipe.changed(config, changes)
     assert (found.study.preset, found.finetune.rates, found.finetune.r_drop) == ("tiny", [1e-4, 2e-4], 0.0)
-    assert [(phase.length, phase.steps) for phase in found.pretrain] == [(64, 4267), (64, 5)]
+    assert [(phase.length, phase.steps) for phase in found.pretrain] == [(64, 5700), (64, 5)]
     assert model == {"embedding_norm": True, "width": 32}
     assert recipe.changed(config, []) == config
 

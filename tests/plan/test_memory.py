@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from headstart.model import chunked_loss
+from headstart.model.model import build
 from headstart.model.presets import HeadConfig, preset
 from headstart.plan import memory
 from headstart.plan.operations import Lengths
 from headstart.plan.workload import Workload, reading_of
 from headstart.training.loop import one_update
+from headstart.training.optimizer import OptimizerConfig, build_optimizers
 from headstart.training.rehearsal import DOCUMENT, machine_for, rehearsal
 
 
@@ -50,6 +53,7 @@ CASES = {
     "dropout everywhere": workload("gpt2", batch=2, length=128, depth=2, width=192, heads=4, ffn=768),
     "two micro-batches": workload("tiny", batch=8, accumulate=2, width=256),
     "Muon": workload("tiny", optimizer="muon", width=256),
+    "Muon, split": workload("modern-small", optimizer="muon-split", depth=2),
     "translation": workload("transformer-tiny", "translation", batch=8, length=30, target=25, depth=2),
     "half precision": workload("tiny", batch=16, precision="bf16", width=256),
     "a frozen base": workload("bert-base", "classification", depth=2, batch=8, freeze="base"),
@@ -96,6 +100,30 @@ def test_weights_gradients_and_memories_by_hand():
     kinds = memory.training_memory(work).kinds
     assert kinds["weights"] == 4 * 1_008_100 + 4 * 512 * 200  # and the table of sinusoids
     assert kinds["gradients"] == 4 * 1_008_100  # one token: the update is the fullest moment
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "muon-split"])
+@pytest.mark.parametrize("name", ["lab", "modern-small", "transformer-tiny"])
+def test_muons_matrices_are_those_of_the_model(name, optimizer):
+    rest = {"decoder_depth": 3} if name == "transformer-tiny" else {"kv_heads": 2, "heads": 4}
+    config = preset(name, vocab=50, width=32, ffn=48, depth=2, **rest)
+    head = HeadConfig(kind="translation" if config.decoder_depth else "lm")
+    model = build(config, head)
+    muon = build_optimizers(model, config, OptimizerConfig(optimizer=optimizer))[1]
+    expected = Counter(
+        part.shape
+        for group in muon.param_groups
+        for weight in group["params"]
+        for part in weight.split(list(group["rows"] or weight.shape[:1]))
+    )
+    work = Workload(
+        config=config,
+        head=head,
+        batch=1,
+        lengths=Lengths(1, 1 if config.decoder_depth else 0),
+        optimizer=optimizer,
+    )
+    assert work.orthogonal_matrices == expected
 
 
 def test_a_table_that_no_output_shares_has_no_dense_gradient_on_a_cpu():

@@ -93,6 +93,15 @@ def test_muons_operations_by_hand():
     assert found["orthogonal"] == 5 * 4 * (3 * square + wide)
 
 
+def test_muons_operations_where_each_matrix_is_apart_by_hand():
+    found = time.counts(workload(optimizer="muon-split"))
+    d = 200  # four squares of attention and two of the feed-forward layer, in each of four blocks
+    assert found["orthogonal"] == 5 * 4 * 6 * (4 * d * d * d + 2 * d**3)
+    gated = time.counts(workload(optimizer="muon-split", fields={"activation": "swiglu", "ffn": 300}))
+    tall = 4 * d * d * 300 + 2 * d**3
+    assert gated["orthogonal"] == 5 * 4 * (4 * (4 * d**3 + 2 * d**3) + 3 * tall)
+
+
 def test_each_kind_of_work_has_its_price():
     work = workload()
     prices = time.Prices(dict.fromkeys(time.UNITS, 0.0) | {"logits": 2.0, "steps": 5.0}, 1.0, "made up", True)

@@ -5,10 +5,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import study_work
+import torch
 from study_work import is_gone
 
-from headstart.study.workers import Task, carry_out
+from headstart.study.workers import Task, carry_out, error_of
 
 
 def tasks_of(place, **kinds):
@@ -62,7 +64,9 @@ def test_a_process_whose_gpu_failed_does_no_more_tasks(tmp_path):
 
 PROGRAM = """
 import sys
+import pytest
 import study_work
+import torch
 from headstart.study.workers import Interrupted, Task, carry_out
 try:
     carry_out([Task("a", ("sleeps", sys.argv[1] + "/a"))], study_work.work, 1)
@@ -79,6 +83,16 @@ def started(place):
     while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return parent, int(pid.read_text())
+
+
+@pytest.mark.parametrize("kind", ["works", "user error", "bug"])
+def test_a_gpus_memory_is_given_back_after_each_task(kind, tmp_path, monkeypatch):
+    emptied = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
+    error = error_of(study_work.work, (kind, str(tmp_path / "task")), lambda share: None)
+    assert (error is None) == (kind == "works")
+    assert emptied
 
 
 def test_workers_die_with_whoever_started_them(tmp_path):

@@ -33,6 +33,22 @@ def test_steps_are_those_of_torch(rate):
         torch.testing.assert_close(memory, peers)
 
 
+def test_matrices_that_stand_in_one_tensor_are_updated_each_by_itself():
+    whole = torch.nn.Parameter(torch.randn(20, 8, generator=torch.Generator().manual_seed(0)))
+    apart = [torch.nn.Parameter(part.detach().clone()) for part in whole.split([8, 4, 8])]
+    muon = Muon([{"params": [whole], "rows": (8, 4, 8), "weight_decay": 0.1}], lr=0.02)
+    peer = torch.optim.Muon([{"params": apart, "weight_decay": 0.1}], lr=0.02)
+    for step in range(4):
+        whole.grad = slopes(step, [whole])[0]
+        for one, slope in zip(apart, whole.grad.split([8, 4, 8]), strict=True):
+            one.grad = slope.clone()
+        muon.step()
+        peer.step()
+    torch.testing.assert_close(whole, torch.cat(apart), atol=2e-3, rtol=0)
+    memories = [peer.state[one]["momentum_buffer"] for one in apart]
+    torch.testing.assert_close(muon.state[whole]["momentum_buffer"], torch.cat(memories))
+
+
 def test_singular_values_come_near_one():
     found = orthogonal(torch.randn(3, 16, 40, generator=torch.Generator().manual_seed(0)))
     values = torch.linalg.svdvals(found.float())

@@ -58,6 +58,31 @@ def test_muon_takes_the_blocks_matrices_alone():
     assert own | rest == set(dict(model.named_parameters()))
 
 
+@pytest.mark.parametrize(
+    ("fields", "qkv", "inner"),
+    [
+        ({}, (16, 16, 16), ()),
+        ({"heads": 4, "kv_heads": 2}, (16, 8, 8), ()),
+        ({"activation": "swiglu"}, (16, 16, 16), (24, 24)),
+    ],
+    ids=["plain", "shared keys", "gated"],
+)
+def test_muon_is_told_of_the_matrices_that_stand_in_one_tensor_where_it_shall_split_them(fields, qkv, inner):
+    config = preset("tiny", vocab=11, width=16, ffn=24, **fields)
+    model = build(config, HeadConfig(kind="classification"))
+    split, together = (
+        by_name(model, build_optimizers(model, config, OptimizerConfig(optimizer=name))[1:], "rows")
+        for name in ("muon-split", "muon")
+    )
+    block = "base.stack.blocks.1"
+    assert split[f"{block}.attention.qkv.weight"] == qkv
+    assert split[f"{block}.feed_forward.input.weight"] == inner
+    assert split[f"{block}.attention.output.weight"] == split[f"{block}.feed_forward.output.weight"] == ()
+    for name, parameter in model.named_parameters():
+        assert not split[name] or sum(split[name]) == len(parameter)
+    assert not any(together.values())
+
+
 def test_rates_fall_towards_the_embedding():
     model, optimizers = make(learning_rate=1.0, layer_decay=0.5)
     set_rate(optimizers, 0.8)
@@ -79,7 +104,7 @@ def test_what_is_frozen_is_in_no_group():
     }
 
 
-@pytest.mark.parametrize("name", ["adamw", "muon"])
+@pytest.mark.parametrize("name", ["adamw", "muon", "muon-split"])
 def test_going_on_from_saved_memory_gives_the_same_bits(name):
     straight, optimizers = make(optimizer=name)
     set_rate(optimizers, 1.0)
