@@ -54,5 +54,9 @@ class TryAgain(HeadstartError):
     exit_code = 75
 
 
+class MemoryFull(TryAgain):
+    """There is not enough of a memory, which may be another's doing."""
+
+
 class DeviceLost(TryAgain):
     """The accelerator has failed, and in this process nothing works on it any more."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from headstart.errors import UserError
+from headstart.errors import MemoryFull, UserError
 from headstart.training.signals import Stopped, StopRequests
 
 
@@ -38,6 +38,17 @@ def work(argument, on_share):
             time.sleep(0.3)
             on_share(0.5 + count / 10)
             raise torch.AcceleratorError("CUDA error: unspecified launch failure")
+    if kind == "finds no memory":
+        time.sleep(0.5)  # while the other one works
+        raise MemoryFull("the memory is full", fix="give a smaller model")
+    if kind in ("finds no memory at first", "works until others found no memory"):
+        place.with_suffix(".begun").write_text("")
+        _wait_for(place.parent, "*.begun", 3)
+        if kind == "works until others found no memory":
+            _wait_for(place.parent, "*.full", 2)
+        elif not place.with_suffix(".full").exists():
+            place.with_suffix(".full").write_text("")
+            raise MemoryFull("the memory is full")
     if kind == "saves":
         with StopRequests() as requests:
             place.with_suffix(".pid").write_text(str(os.getpid()))
@@ -60,6 +71,12 @@ def work(argument, on_share):
         place.with_suffix(".pid").write_text(str(os.getpid()))
         time.sleep(600)
     place.write_text(str(time.monotonic()))
+
+
+def _wait_for(place, pattern, count):
+    deadline = time.monotonic() + 60
+    while len(list(place.glob(pattern))) < count and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def is_gone(pid, seconds=30):

@@ -19,18 +19,8 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from headstart.errors import DeviceLost, HeadstartError, UserError
-from headstart.study.workers import (
-    SHARE_SECONDS,
-    STOP_SECONDS,
-    Interrupted,
-    Outcome,
-    Task,
-    Tries,
-    Work,
-    error_of,
-    ready,
-    seldom,
-)
+from headstart.study.agenda import Agenda, Ending, Outcome, Task
+from headstart.study.workers import SHARE_SECONDS, STOP_SECONDS, Interrupted, Work, ending_of, seldom
 from headstart.training.signals import Stopped, StopRequests
 
 OBJECT_STORE_BYTES = 80 * 2**20  # nothing large is sent: workers read their data from files
@@ -69,10 +59,9 @@ class Need(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a worker says at the end: whether it came to one, what went wrong, how long it took."""
+    """What a worker says at the end: what came of the task, if it was brought to one, and how long it took."""
 
-    finished: bool
-    error: str | None
+    ending: Ending | None
     seconds: float
 
 
@@ -161,19 +150,18 @@ def carry_out_on_ray(
     *,
     need: Need,
     address: str | None = None,
-    on_share: Callable[[str, float], None] = lambda name, share: None,
-    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
-    tell: Callable[[str], None] = lambda line: None,
+    **hear: Callable[..., None],
 ) -> dict[str, Outcome]:
-    """Every task, at most `jobs` at once (None: as many as there is room for), in order where nothing has to wait."""
+    """Every task, at most `jobs` at once (None: as many as there is room for); `hear` as Agenda has it."""
     waiting = list(tasks)
     if not waiting:
         return {}
     with cluster(address, need, jobs or 1) as ray:
-        room = _room(ray, need)
+        room = _room(ray, need)  # refused where there is none
+        agenda = Agenda(waiting, jobs or room, **hear)
         with StopRequests() as requests:
-            errand = _Errand(ray, need, work, on_share, on_outcome, Tries(tell))
-            return errand.carry_out(waiting, jobs or room, requests)
+            _Errand(ray, need, work, agenda).carry_out(requests)
+    return agenda.outcomes
 
 
 def _room(ray: Any, need: Need) -> int:
@@ -195,68 +183,42 @@ def _room(ray: Any, need: Need) -> int:
 class _Errand:
     """One list of tasks on a cluster."""
 
-    def __init__(
-        self,
-        ray: Any,
-        need: Need,
-        work: Work,
-        on_share: Callable[[str, float], None],
-        on_outcome: Callable[[Outcome], None],
-        tries: Tries,
-    ) -> None:
-        self.ray, self.work, self.on_outcome, self.tries = ray, work, on_outcome, tries
-        self._on_share = on_share
+    def __init__(self, ray: Any, need: Need, work: Work, agenda: Agenda) -> None:
+        self.ray, self.work, self.agenda = ray, work, agenda
         # Ray would try again by itself, but neither count nor tell.
         self.do = ray.remote(_do).options(num_cpus=need.cores, num_gpus=need.gpus, max_retries=0)
         self.here = (os.getcwd(), _versions())
-        self.waiting: list[Task] = []
         self.running: dict[Any, Task] = {}
-        self.outcomes: dict[str, Outcome] = {}
 
-    def carry_out(self, tasks: list[Task], jobs: int, requests: StopRequests) -> dict[str, Outcome]:
-        self.waiting = tasks
+    def carry_out(self, requests: StopRequests) -> None:
         shares = _Shares(self.ray)
         try:
-            while self.waiting or self.running:
-                for task in ready(self.waiting, self.outcomes, self._end)[: jobs - len(self.running)]:
-                    self.waiting.remove(task)
+            while self.agenda or self.running:
+                for task in self.agenda.next(len(self.running)):
                     ref = self.do.remote(self.work, task.name, task.argument, shares.board, *self.here)
                     self.running[ref] = task
                 if self.running:
                     for ref in self.ray.wait(list(self.running), timeout=SHARE_SECONDS)[0]:
                         self._settle(self.running.pop(ref), ref)
-                shares.tell({task.name for task in self.running.values()}, self._heard)
+                shares.tell({task.name for task in self.running.values()}, self.agenda.heard)
                 if requests.number:
                     self._stop()
-                    raise Interrupted(requests.number, len(self.outcomes))
+                    raise Interrupted(requests.number, len(self.agenda.outcomes))
         finally:
             for ref in self.running:
                 self.ray.cancel(ref, force=True)
             shares.close()
-        return self.outcomes
-
-    def _heard(self, name: str, share: float) -> None:
-        self.tries.heard(name, share)
-        self._on_share(name, share)
-
-    def _end(self, task: Task, error: str | None, seconds: float) -> None:
-        self.outcomes[task.name] = Outcome(task.name, error, seconds)
-        self.on_outcome(self.outcomes[task.name])
 
     def _settle(self, task: Task, ref: Any) -> None:
-        """Hear how a task ended; one whose worker was lost waits again, before all others."""
+        """Hear how a task ended, or that its worker was lost."""
         try:
             report, loss = self.ray.get(ref), "it was stopped"
         except self.ray.exceptions.RayError as error:
-            report, loss = Report(False, None, 0.0), _first_line(error)
-        if report.finished:
-            self._end(task, report.error, report.seconds)
-            return
-        end = self.tries.lost(task.name, loss)
-        if end is None:
-            self.waiting.insert(0, task)
+            report, loss = Report(None, 0.0), _first_line(error)
+        if report.ending is None:
+            self.agenda.lost(task, loss, report.seconds)
         else:
-            self._end(task, end, report.seconds)
+            self.agenda.ended(task, report.ending, report.seconds, len(self.running))
 
     def _stop(self) -> None:
         """Ask for an end, which comes as an interrupt in the worker: each finishes its step and saves."""
@@ -316,17 +278,18 @@ class _Board:
 def _do(work: Work, name: str, argument: Any, board: Any, place: str, versions: dict[str, str]) -> Report:
     """A worker's part: the task, in the directory and with the versions of whoever started the study."""
     began = time.monotonic()
+    ending = None
     try:
         _check_node(place, versions)
-        error = error_of(work, argument, seldom(lambda share: board.say.remote(name, share)))
+        ending = ending_of(work, argument, seldom(lambda share: board.say.remote(name, share)))
     except Stopped:
-        return Report(False, None, time.monotonic() - began)
+        pass
     except DeviceLost as lost:
         print(lost, file=sys.stderr, flush=True)
         os._exit(1)  # Ray would give the next task to this process, which is of no more use
     except HeadstartError as known:
-        error = str(known)
-    return Report(True, error, time.monotonic() - began)
+        ending = Ending(str(known))
+    return Report(ending, time.monotonic() - began)
 
 
 def _check_node(place: str, versions: dict[str, str]) -> None:

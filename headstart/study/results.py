@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from headstart.study import statistics
+from headstart.study.agenda import Outcome
 from headstart.study.cost import pretraining_operations
 from headstart.study.design import Arm, Pretraining, Trial, arms_of, pairs_of, trials_of
 from headstart.study.head_start import (
@@ -23,7 +24,6 @@ from headstart.study.head_start import (
 from headstart.study.material import Material
 from headstart.study.trial import pretraining_facts, trial_file
 from headstart.study.verdict import verdict
-from headstart.study.workers import Outcome
 from headstart.text.labelled import read_labelled
 from headstart.text.labels import LabelMap
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headstart.errors import UserError
+from headstart.study.agenda import Outcome, Task
 from headstart.study.cost import pretraining_operations, trial_operations
 from headstart.study.design import PRETRAINED, Pretraining, StudyConfig, Trial, check, trials_of
 from headstart.study.given_data import given_data
@@ -22,7 +23,7 @@ from headstart.study.ray_workers import Need, carry_out_on_ray, import_ray
 from headstart.study.results import summarise
 from headstart.study.settings import check_same, demo_config, settings_of, with_demo, with_start
 from headstart.study.trial import OnShare, run_pretraining, run_trial, trial_file
-from headstart.study.workers import Outcome, Task, carry_out
+from headstart.study.workers import carry_out
 from headstart.text.in_memory import Given
 from headstart.training.lock import RunLock
 from headstart.training.machine import Device, choose

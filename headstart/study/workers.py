@@ -1,8 +1,7 @@
-"""Processes that work side by side on a list of tasks, of which some wait for others.
+"""Processes that work side by side on a list of tasks.
 
-A task that raises has failed, and the others go on. A process that dies (killed, out of memory) or whose GPU fails,
-with which nothing can be done in it any more, is replaced and its task tried again, since every task goes on where it
-was; one that does not come further has failed too. When this process dies, its workers die with it.
+One that dies (killed, out of memory) or whose GPU fails, with which nothing can be done in it any more, is replaced
+(agenda.py says which tasks are tried again). When this process dies, its workers die with it.
 """
 
 import contextlib
@@ -18,27 +17,16 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
-from headstart.errors import DeviceLost, HeadstartError
+from headstart.errors import DeviceLost, HeadstartError, MemoryFull
+from headstart.study.agenda import Agenda, Ending, Outcome, Task
 from headstart.training.signals import Stopped, StopRequests
 
-ATTEMPTS = 3  # at one place
-FURTHER = 0.01  # what a task has to come further, as a share of it, to be at another place
 SHARE_SECONDS = 0.2  # between two words about how far a task is
 STOP_SECONDS = 60.0
 
 Work = Callable[[Any, Callable[[float], None]], None]
-
-
-@dataclass(frozen=True)
-class Task:
-    """Something to do: `argument` goes to the work function, after the tasks that it waits for."""
-
-    name: str
-    argument: Any
-    cost: float = 1.0
-    after: tuple[str, ...] = ()
 
 
 class Interrupted(HeadstartError):
@@ -52,41 +40,6 @@ class Interrupted(HeadstartError):
         )
 
 
-class Outcome(NamedTuple):
-    """How a task ended."""
-
-    name: str
-    error: str | None
-    seconds: float
-
-
-class Tries:
-    """How often each task lost its process, and whether it is tried again."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-        self._reached: dict[str, float] = {}
-        self._lost: dict[str, tuple[float, int]] = {}
-        """Where a task was when it last came further, and how often it was lost there."""
-
-    def heard(self, name: str, share: float) -> None:
-        """A task is so far."""
-        self._reached[name] = max(share, self._reached.get(name, 0.0))
-
-    def lost(self, name: str, why: str) -> str | None:
-        """A task lost its process; returns the error that it ends with, or None where it is to be tried again."""
-        reached = self._reached.get(name, 0.0)
-        place, count = self._lost.get(name, (reached, 0))
-        if reached - place >= FURTHER:
-            place, count = reached, 0
-        self._lost[name] = place, count + 1
-        if count + 1 == ATTEMPTS:
-            return f"its process ended {ATTEMPTS} times ({why})"
-        again = f"it goes on where it was (try {count + 2} of {ATTEMPTS})"
-        self._tell(f"{name}: its process ended ({why}); {again}")
-        return None
-
-
 @dataclass
 class _Worker:
     process: Any
@@ -96,69 +49,105 @@ class _Worker:
     loss: str | None = None
     """What its GPU failed with."""
 
+    @property
+    def seconds(self) -> float:
+        """That it has been at its task."""
+        return time.monotonic() - self.started
+
 
 def carry_out(
-    tasks: Iterable[Task],
-    work: Work,
-    jobs: int,
-    *,
-    on_share: Callable[[str, float], None] = lambda name, share: None,
-    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
-    tell: Callable[[str], None] = lambda line: None,
+    tasks: Iterable[Task], work: Work, jobs: int, **hear: Callable[..., None]
 ) -> dict[str, Outcome]:
-    """Every task, at most `jobs` at once, in the given order where nothing has to wait."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([work.__module__])  # what is slow to import is imported once
-    waiting, outcomes = list(tasks), dict[str, Outcome]()
-    tries = Tries(tell)
-    idle: list[_Worker] = []
-    busy: list[_Worker] = []
-    lifeline, held = context.Pipe(
-        duplex=False
-    )  # closed by the system when this process ends, however it ends
+    """Every task, at most `jobs` at once, in the given order where nothing has to wait; `hear` as Agenda has it."""
+    crew = _Crew(Agenda(tasks, jobs, **hear), work)
+    with StopRequests() as requests:
+        try:
+            crew.carry_out(requests)
+        finally:
+            crew.end()
+    return crew.agenda.outcomes
 
-    def end(task: Task, error: str | None, seconds: float) -> None:
-        outcomes[task.name] = Outcome(task.name, error, seconds)
-        on_outcome(outcomes[task.name])
 
-    def give(task: Task) -> None:
-        while idle:
-            worker = idle.pop()
+class _Crew:
+    """Processes, and what they are to do."""
+
+    def __init__(self, agenda: Agenda, work: Work) -> None:
+        self.agenda, self._work = agenda, work
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([work.__module__])  # what is slow to import is imported once
+        self._idle: list[_Worker] = []
+        self._busy: list[_Worker] = []
+        # Closed by the system when this process ends, however it ends.
+        self._lifeline, self._held = self._context.Pipe(duplex=False)
+
+    def carry_out(self, requests: StopRequests) -> None:
+        while self.agenda or self._busy:
+            for task in self.agenda.next(len(self._busy)):
+                self._give(task)
+            multiprocessing.connection.wait([one.pipe for one in self._busy], timeout=SHARE_SECONDS)
+            for worker in list(self._busy):
+                self._listen(worker)
+            if requests.number:
+                self._stop()
+                raise Interrupted(requests.number, len(self.agenda.outcomes))
+
+    def end(self) -> None:
+        """Whatever they are doing."""
+        self._held.close()
+        self._lifeline.close()
+        for worker in (*self._busy, *self._idle):
+            worker.process.kill()
+            worker.process.join()
+
+    def _give(self, task: Task) -> None:
+        while self._idle:
+            worker = self._idle.pop()
             worker.task, worker.started = task, time.monotonic()
             try:
                 worker.pipe.send(task.argument)
             except OSError:  # it died while it had nothing to do
                 worker.process.join()
                 continue
-            busy.append(worker)
+            self._busy.append(worker)
             return
-        here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(work, there, lifeline), daemon=True)
+        here, there = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(self._work, there, self._lifeline), daemon=True)
         with _without_main():
             process.start()
         there.close()
-        busy.append(_Worker(process, here, task))
+        self._busy.append(_Worker(process, here, task))
         here.send(task.argument)
 
-    with StopRequests() as requests:
+    def _listen(self, worker: _Worker) -> None:
+        """Hear all that a worker has to say."""
         try:
-            while waiting or busy:
-                for task in ready(waiting, outcomes, end)[: jobs - len(busy)]:
-                    waiting.remove(task)
-                    give(task)
-                multiprocessing.connection.wait([worker.pipe for worker in busy], timeout=SHARE_SECONDS)
-                for worker in list(busy):
-                    _listen(worker, busy, idle, waiting, tries, end, on_share)
-                if requests.number:
-                    _stop(busy)
-                    raise Interrupted(requests.number, len(outcomes))
-        finally:
-            held.close()
-            lifeline.close()
-            for worker in (*busy, *idle):
-                worker.process.kill()
-                worker.process.join()
-    return outcomes
+            while worker.pipe.poll():
+                said = worker.pipe.recv()
+                if isinstance(said, float):
+                    self.agenda.heard(worker.task.name, said)
+                elif isinstance(said, str):
+                    worker.loss = said
+                else:
+                    self._busy.remove(worker)
+                    self._idle.append(worker)
+                    self.agenda.ended(worker.task, said, worker.seconds, len(self._busy))
+                    return
+        except (EOFError, OSError):
+            self._busy.remove(worker)
+            worker.process.join()
+            self.agenda.lost(worker.task, worker.loss or _ending(worker.process.exitcode), worker.seconds)
+
+    def _stop(self) -> None:
+        """Ask for an end: each finishes its step and saves."""
+        for worker in self._busy:
+            worker.process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for worker in self._busy:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+
+
+def _ending(code: int | None) -> str:
+    return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
 
 
 @contextlib.contextmanager
@@ -174,66 +163,6 @@ def _without_main() -> Iterator[None]:
         vars(main).update(kept)
 
 
-def ready(
-    waiting: list[Task], outcomes: dict[str, Outcome], end: Callable[[Task, str | None, float], None]
-) -> list[Task]:
-    """Tasks whose time has come; those that waited for a task that failed have failed with it."""
-    for task in list(waiting):
-        for name in task.after:
-            if name in outcomes and outcomes[name].error:
-                waiting.remove(task)
-                end(task, f"{name} failed, on which it builds", 0.0)
-                break
-    return [task for task in waiting if all(name in outcomes for name in task.after)]
-
-
-def _listen(
-    worker: _Worker,
-    busy: list[_Worker],
-    idle: list[_Worker],
-    waiting: list[Task],
-    tries: Tries,
-    end: Callable[[Task, str | None, float], None],
-    on_share: Callable[[str, float], None],
-) -> None:
-    """Hear all that a worker has to say."""
-    try:
-        while worker.pipe.poll():
-            kind, value = worker.pipe.recv()
-            if kind == "share":
-                tries.heard(worker.task.name, value)
-                on_share(worker.task.name, value)
-                continue
-            if kind == "lost":
-                worker.loss = value
-                continue
-            busy.remove(worker)
-            idle.append(worker)
-            end(worker.task, value, time.monotonic() - worker.started)
-            return
-    except (EOFError, OSError):
-        busy.remove(worker)
-        worker.process.join()
-        error = tries.lost(worker.task.name, worker.loss or _ending(worker.process.exitcode))
-        if error is None:
-            waiting.insert(0, worker.task)
-        else:
-            end(worker.task, error, time.monotonic() - worker.started)
-
-
-def _ending(code: int | None) -> str:
-    return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
-
-
-def _stop(workers: list[_Worker]) -> None:
-    """Ask for an end: each finishes its step and saves."""
-    for worker in workers:
-        worker.process.terminate()
-    deadline = time.monotonic() + STOP_SECONDS
-    for worker in workers:
-        worker.process.join(max(0.0, deadline - time.monotonic()))
-
-
 # ---- in the worker's process --------------------------------------------------------------------------------
 
 
@@ -244,32 +173,32 @@ def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
     while True:
         argument = pipe.recv()
         try:
-            error = error_of(work, argument, seldom(lambda share: pipe.send(("share", share))))
+            ending = ending_of(work, argument, seldom(lambda share: pipe.send(float(share))))
         except Stopped:
             raise SystemExit(0) from None
         except DeviceLost as lost:
-            pipe.send(("lost", str(lost)))
+            pipe.send(str(lost))
             os._exit(1)
-        pipe.send(("end", error))
+        pipe.send(ending)
 
 
-def error_of(work: Work, argument: Any, on_share: Callable[[float], None]) -> str | None:
+def ending_of(work: Work, argument: Any, on_share: Callable[[float], None]) -> Ending:
     """Do a task; returns what went wrong, if anything did. A process whose GPU has failed does no more tasks."""
-    found = None
+    ending = Ending()
     try:
         work(argument, on_share)
     except (Stopped, DeviceLost):
         raise
     except HeadstartError as known:
-        found = str(known)
+        ending = Ending(str(known), isinstance(known, MemoryFull))
     except Exception as error:
         import torch  # which such work has imported long since, and whoever only waits for it need not
 
         if isinstance(error, torch.AcceleratorError):  # outside of training, which says it by itself
             raise DeviceLost(str(error).splitlines()[0]) from error
-        found = traceback.format_exc(limit=-3).strip()
+        ending = Ending(traceback.format_exc(limit=-3).strip())
     _give_memory_back()
-    return found
+    return ending
 
 
 def _give_memory_back() -> None:

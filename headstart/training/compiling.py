@@ -43,9 +43,8 @@ def quickened(
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     for stack in stacks:
         stack.sums_in = machine.sums_in
-    if (
-        machine.sums_in is not None
-    ):  # RMSNorm's weights stay exact, for which torch has no kernel, and says so
+    if machine.sums_in is not None:
+        # RMSNorm's weights stay exact, for which torch has no kernel, and says so.
         warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
     try:
         with (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from headstart.errors import TryAgain, UserError
+from headstart.errors import MemoryFull, UserError
 from headstart.model.model import Model, build
 from headstart.plan.free_memory import free_bytes
 from headstart.plan.parameters import components, total, trainable
@@ -43,7 +43,7 @@ def check_memory(config: RunConfig, machine: Machine) -> None:
     free = _free_bytes(machine)
     parts = 1 if machine.shard == "never" else machine.ranks.world
     if bytes_needed(config) // parts > free:
-        raise TryAgain(f"the memory is too small: {_numbers(config)}, {free:,} are free", fix=_FIX)
+        raise MemoryFull(f"the memory is too small: {_numbers(config)}, {free:,} are free", fix=_FIX)
 
 
 def must_shard(config: RunConfig, machine: Machine, held: int) -> bool:
@@ -90,7 +90,7 @@ def memory_full_is_try_again(config: RunConfig) -> Iterator[None]:
         free = torch.cuda.mem_get_info()[0] if is_gpu else free_bytes()
         memory = "the GPU's memory" if is_gpu else "the memory"
         what = f"{memory} is full: {numbers}, {free:,} are free; what was saved before is kept"
-        raise TryAgain(what, fix=_FIX) from error
+        raise MemoryFull(what, fix=_FIX) from error
 
 
 def _numbers(config: RunConfig) -> str:

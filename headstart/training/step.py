@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from headstart.errors import TryAgain
+from headstart.errors import MemoryFull
 from headstart.model.chunked_loss import unit_slope
 from headstart.model.model import Model
 from headstart.objectives.objective import Batch, Objective, Tensors
@@ -194,7 +194,7 @@ class Step:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         if accumulate >= size:
-            raise TryAgain(
+            raise MemoryFull(
                 "the GPU's memory does not hold a single example of the batch",
                 fix="give a smaller --length or model, or use another device",
             )

@@ -12,10 +12,10 @@ from headstart.errors import UserError
 from headstart.study import material as material_module
 from headstart.study import study as study_module
 from headstart.study import trial as trial_module
+from headstart.study.agenda import Outcome
 from headstart.study.design import Pretraining, trials_of
 from headstart.study.material import prepare
 from headstart.study.settings import read_study
-from headstart.study.workers import Outcome
 from headstart.training.machine import Machine
 
 
@@ -28,7 +28,7 @@ def files(tmp_path_factory):
 def in_this_process(monkeypatch):
     """Tasks one after the other, and no process is started for them."""
 
-    def carry_out(tasks, work, jobs, *, on_share, on_outcome):
+    def carry_out(tasks, work, jobs, *, on_share, on_outcome, tell):
         for task in tasks:
             work(task.argument, lambda share: None)
             on_outcome(Outcome(task.name, None, 0.0))

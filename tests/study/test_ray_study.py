@@ -75,7 +75,7 @@ import time
 from pathlib import Path
 import study_work
 from headstart.study.ray_workers import Need, carry_out_on_ray
-from headstart.study.workers import Task
+from headstart.study.agenda import Task
 from ray.cluster_utils import Cluster
 
 place = Path(sys.argv[1])

@@ -13,8 +13,8 @@ from study_work import is_gone
 
 from headstart.errors import UserError
 from headstart.study import ray_workers
+from headstart.study.agenda import Task
 from headstart.study.ray_workers import Need, carry_out_on_ray, cluster
-from headstart.study.workers import Task
 
 TESTS = str(Path(study_work.__file__).parent)
 ONE_CORE = Need(1)
@@ -117,7 +117,8 @@ PROGRAM = """
 import sys
 import study_work
 from headstart.study.ray_workers import Need, carry_out_on_ray
-from headstart.study.workers import Interrupted, Task
+from headstart.study.agenda import Task
+from headstart.study.workers import Interrupted
 try:
     tasks = [Task(name, ("saves", sys.argv[1] + "/" + name)) for name in ("a", "b", "c")]
     carry_out_on_ray(tasks, study_work.work, 2, need=Need(1))

@@ -10,7 +10,8 @@ import study_work
 import torch
 from study_work import is_gone
 
-from headstart.study.workers import Task, Tries, carry_out, error_of
+from headstart.study.agenda import Task
+from headstart.study.workers import carry_out, ending_of
 
 
 def tasks_of(place, **kinds):
@@ -71,21 +72,29 @@ def test_a_task_that_comes_further_each_time_is_tried_as_often_as_it_takes(tmp_p
     assert (tmp_path / "a.tries").read_text() == "xxxxx"
 
 
-def test_a_step_further_is_not_another_place():
+def test_who_finds_no_memory_beside_others_waits_until_there_are_fewer(tmp_path):
     said = []
-    tries = Tries(said.append)
-    ends = []
-    for share in (0.5, 0.503, 0.506, 0.8):
-        tries.heard("a", share)
-        ends.append(tries.lost("a", "SIGKILL"))
-    assert ends == [None, None, "its process ended 3 times (SIGKILL)", None]
-    assert said[-1] == "a: its process ended (SIGKILL); it goes on where it was (try 2 of 3)"
+    first, last = "finds no memory at first", "works until others found no memory"
+    outcomes = carry_out(tasks_of(tmp_path, a=first, b=first, c=last), study_work.work, 3, tell=said.append)
+    assert {outcome.error for outcome in outcomes.values()} == {None}
+    assert sorted(line[:1] for line in said) == ["a", "b"]
+    assert [line[1:] for line in said] == [
+        f": no memory is left beside {others}; from now on {others} at once, and it again"
+        for others in (2, 1)
+    ]
+
+
+def test_who_finds_no_memory_alone_has_failed(tmp_path):
+    outcomes = carry_out(tasks_of(tmp_path, a="finds no memory", b="works"), study_work.work, 2)
+    assert outcomes["a"].error == "the memory is full\nfix: give a smaller model"
+    assert outcomes["b"].error is None
 
 
 PROGRAM = """
 import sys
 import study_work
-from headstart.study.workers import Interrupted, Task, carry_out
+from headstart.study.agenda import Task
+from headstart.study.workers import Interrupted, carry_out
 try:
     carry_out([Task("a", ("sleeps", sys.argv[1] + "/a"))], study_work.work, 1)
 except Interrupted as error:
@@ -108,8 +117,8 @@ def test_a_gpus_memory_is_given_back_after_each_task(kind, tmp_path, monkeypatch
     emptied = []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
-    error = error_of(study_work.work, (kind, str(tmp_path / "task")), lambda share: None)
-    assert (error is None) == (kind == "works")
+    ending = ending_of(study_work.work, (kind, str(tmp_path / "task")), lambda share: None)
+    assert (ending.error is None) == (kind == "works")
     assert emptied
 
 
