@@ -12,7 +12,7 @@ from headstart.cli.main import GROUPS, VERBS
 PACKAGE = Path(__file__).parent.parent / "headstart"
 FLOORS = [
     ["errors"],
-    ["randomness", "config"],
+    ["randomness", "config", "forking"],
     ["text", "model"],
     ["objectives", "plan", "decoding"],
     ["training"],

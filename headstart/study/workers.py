@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from headstart.errors import DeviceLost, HeadstartError, MemoryFull
+from headstart.forking import without_current_directory
 from headstart.study.agenda import Agenda, Ending, Outcome, Task
 from headstart.training.signals import Stopped, StopRequests
 
@@ -112,7 +113,7 @@ class _Crew:
             return
         here, there = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(self._work, there, self._lifeline), daemon=True)
-        with _without_main(), _without_current_directory():
+        with _without_main(), without_current_directory():
             process.start()
         there.close()
         self._busy.append(_Worker(process, here, task))
@@ -161,20 +162,6 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         vars(main).update(kept)
-
-
-@contextlib.contextmanager
-def _without_current_directory() -> Iterator[None]:
-    """The process that forks workers imports nothing from there, as the command does not: a random.py may be in it."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
 
 
 # ---- in the worker's process --------------------------------------------------------------------------------

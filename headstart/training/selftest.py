@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 from safetensors.torch import load_file
 
 from headstart.errors import HeadstartError, RunFailed
+from headstart.forking import without_current_directory
 from headstart.randomness import stream
 from headstart.text.demo import reviews
 from headstart.training import checkpoint
@@ -192,7 +193,8 @@ def _start_nursery() -> None:
     """Start the process that all children are forked from, and wait until it has imported what they need."""
     _CHILDREN.set_forkserver_preload(["__main__", __name__])
     first = _CHILDREN.Process(target=int)
-    first.start()
+    with without_current_directory():
+        first.start()
     first.join()
 
 

@@ -122,24 +122,6 @@ def test_a_gpus_memory_is_given_back_after_each_task(kind, tmp_path, monkeypatch
     assert emptied
 
 
-WORKS = """
-import study_work
-from headstart.study.agenda import Task
-from headstart.study.workers import carry_out
-print(carry_out([Task("a", ("works", "done"))], study_work.work, 1)["a"].error)
-"""
-
-
-def test_what_lies_in_the_current_directory_is_not_imported(tmp_path):
-    here, script = tmp_path / "here", tmp_path / "elsewhere" / "script.py"
-    for path, text in ((here / "headstart.py", "X = 1"), (here / "random.py", "X = 1"), (script, WORKS)):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"{text}\n")
-    environment = {**os.environ, "PYTHONPATH": str(Path(study_work.__file__).parent)}
-    done = subprocess.run([sys.executable, script], cwd=here, env=environment, capture_output=True, text=True)
-    assert done.stdout == "None\n", done.stderr
-
-
 def test_workers_die_with_whoever_started_them(tmp_path):
     parent, worker = started(tmp_path)
     parent.kill()
