@@ -36,7 +36,7 @@ _PLACES = {
 def selftest(
     *,
     kill: int = 20,
-    objective: Literal["causal", "masked", "masked-nsp", "classification"] = "causal",
+    objective: Literal["causal", "masked", "masked-nsp", "classification", "translation"] = "causal",
     common: CommonFlags = Common(),
 ) -> int:
     """Kill a training again and again, and show that its final weights are the same, to the byte.

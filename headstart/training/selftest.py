@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from headstart.errors import HeadstartError, RunFailed
 from headstart.forking import without_current_directory
 from headstart.randomness import stream
-from headstart.text.demo import reviews
+from headstart.text.demo import pairs, reviews
 from headstart.training import checkpoint
 from headstart.training.budget import Budget
 from headstart.training.execute import Console
@@ -30,8 +30,9 @@ from headstart.training.finetune import finetune
 from headstart.training.loop import LoopConfig, Progress
 from headstart.training.machine import Machine
 from headstart.training.pretrain import pretrain
+from headstart.training.translation import train_translator
 
-SelftestObjective = Literal["causal", "masked", "masked-nsp", "classification"]
+SelftestObjective = Literal["causal", "masked", "masked-nsp", "classification", "translation"]
 OBJECTIVES: tuple[SelftestObjective, ...] = get_args(SelftestObjective)
 
 REVIEWS = 120
@@ -58,12 +59,15 @@ class Trial:
 
     @property
     def data(self) -> Path:
-        return self.directory / ("rows.jsonl" if self.objective == "classification" else "corpus.txt")
+        files = {"classification": "rows.jsonl", "translation": "pairs.tsv"}
+        return self.directory / files.get(self.objective, "corpus.txt")
 
     def write_data(self) -> None:
         made = reviews(self.seed, "train", REVIEWS)
         if self.objective == "classification":
             lines = [json.dumps({"text": review.french, "label": review.label}) for review in made]
+        elif self.objective == "translation":
+            lines = [f"{pair.english}\t{pair.french}" for pair in pairs(self.seed, "train", REVIEWS)]
         else:
             lines = [review.french for review in made]
         self.data.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -80,6 +84,8 @@ class Trial:
         }  # fmt: skip
         if self.objective == "classification":
             return finetune(self.data, batch=8, **shared)
+        if self.objective == "translation":
+            return train_translator(self.data, batch_tokens=256, **shared)
         return pretrain([self.data], objective=self.objective, batch_tokens=256, **shared)
 
 
