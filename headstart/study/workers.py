@@ -121,22 +121,25 @@ class _Crew:
 
     def _listen(self, worker: _Worker) -> None:
         """Hear all that a worker has to say."""
-        try:
-            while worker.pipe.poll():
-                said = worker.pipe.recv()
-                if isinstance(said, float):
-                    self.agenda.heard(worker.task.name, said)
-                elif isinstance(said, str):
-                    worker.loss = said
-                else:
-                    self._busy.remove(worker)
-                    self._idle.append(worker)
-                    self.agenda.ended(worker.task, said, worker.seconds, len(self._busy))
+        while True:
+            try:
+                if not worker.pipe.poll():
                     return
-        except (EOFError, OSError):
-            self._busy.remove(worker)
-            worker.process.join()
-            self.agenda.lost(worker.task, worker.loss or _ending(worker.process.exitcode), worker.seconds)
+                said = worker.pipe.recv()
+            except (EOFError, OSError):
+                break
+            if isinstance(said, float):
+                self.agenda.heard(worker.task.name, said)
+            elif isinstance(said, str):
+                worker.loss = said
+            else:
+                self._busy.remove(worker)
+                self._idle.append(worker)
+                self.agenda.ended(worker.task, said, worker.seconds, len(self._busy))
+                return
+        self._busy.remove(worker)
+        worker.process.join()
+        self.agenda.lost(worker.task, worker.loss or _ending(worker.process.exitcode), worker.seconds)
 
     def _stop(self) -> None:
         """Ask for an end: each finishes its step and saves."""
