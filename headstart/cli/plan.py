@@ -5,7 +5,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 from rich.console import Console
@@ -28,7 +28,7 @@ from headstart.plan.figures import Run, figures
 from headstart.plan.machines import Target
 from headstart.plan.operations import Lengths
 from headstart.plan.time import Prices, paper_prices
-from headstart.plan.workload import Precision, Reading, Workload, reading_of
+from headstart.plan.workload import OptimizerName, Precision, Reading, Workload, reading_of
 
 DEFAULT_VOCAB = 8_000  # of a tokenizer that a verb trains by itself
 DEFAULT_BATCH = 32
@@ -61,7 +61,7 @@ def plan(
     target_length: int | None = None,
     reading: Reading | None = None,
     document: int | None = None,
-    optimizer: Literal["adamw", "muon", "muon-split"] = "adamw",
+    optimizer: OptimizerName = "adamw",
     accumulate: int = 1,
     average: Switch = False,
     steps: int | None = None,

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headstart.cli.options import Common, Switch
 from headstart.errors import visible
+from headstart.plan.workload import OptimizerName
 
 if TYPE_CHECKING:
     from headstart.training.execute import Console as RunConsole
@@ -34,7 +35,7 @@ class TrainingOptions:
     learning_rate: float | None = None
     """Peak learning rate (default: by the width in pretraining, by the start in fine-tuning)."""
 
-    optimizer: Literal["adamw", "muon", "muon-split"] = "adamw"
+    optimizer: OptimizerName = "adamw"
     """AdamW, or Muon for the blocks' matrices (split: for each that shares a tensor) and AdamW for the rest."""
 
     matrix_rate: float = 0.005

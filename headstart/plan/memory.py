@@ -120,7 +120,7 @@ def optimizer_bytes(work: Workload, found: Sizes) -> int:
 
     A table apart has besides the rows that were touched and their gradients once more, in the end all of them.
     """
-    matrices = found.block_matrices if work.optimizer != "adamw" and work.freeze is None else 0
+    matrices = found.block_matrices if work.has_muon and work.freeze is None else 0
     return EXACT * (2 * (found.learning + found.apart) - matrices)
 
 
@@ -300,9 +300,13 @@ def _half(work: Workload, numbers: int) -> int:
 
 def _update_work(work: Workload) -> int:
     """AdamW works in place; Muon makes copies of all matrices of a shape at once, in both precisions."""
-    if work.optimizer == "adamw" or work.freeze == "base":
+    if not work.has_muon or work.freeze == "base":
         return 0
-    largest = max(count * rows * columns for (rows, columns), count in work.orthogonal_matrices.items())
+    largest = max(
+        count * rows * columns
+        for group in work.orthogonal_matrices
+        for (rows, columns), count in group.items()
+    )
     return largest * (20 if work.device == "cuda" else 14)
 
 

@@ -5,6 +5,7 @@ A step is counted in some kinds of work, each with a price. The prices come from
 moves. The counts are the same in both.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -119,7 +120,7 @@ def counts(work: Workload) -> dict[str, float]:
     found = memory.sizes(work)
     on_gpu = work.device == "cuda"
     kept = sum(row.bytes for row in memory.saved_in_all(work) if "in bf16" not in row.name)
-    muon = _orthogonal(work) if work.optimizer != "adamw" and work.freeze is None else 0
+    muon = _orthogonal(work) if work.has_muon and work.freeze is None else 0
     logits = parts * work.predicted * work.config.output_vocab if found.output else 0
     attention = work.batch * (over_length - saved_over_length)
     if work.reads_by_offsets:  # each document alone
@@ -191,7 +192,7 @@ def _dropped(work: Workload) -> int:
 def _orthogonal(work: Workload) -> int:
     """Operations of Muon: for a matrix of r rows and c columns (r ≤ c), five times 4·r²·c + 2·r³."""
     total = 0
-    for (rows, columns), count in work.orthogonal_matrices.items():
+    for (rows, columns), count in sum(work.orthogonal_matrices, Counter()).items():
         r, c = min(rows, columns), max(rows, columns)
         total += count * NEWTON_SCHULZ_STEPS * (4 * r * r * c + 2 * r**3)
     return total

@@ -11,6 +11,7 @@ from headstart.plan.parameters import Freeze
 
 DeviceKind = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
+OptimizerName = Literal["adamw", "muon", "muon-split"]
 KERNEL_MULTIPLE = 8  # of model/attention.py; a test keeps it equal
 # How texts stand in a batch: documents side by side in a block, padded to the longest, or one document throughout.
 Reading = Literal["packed", "padded", "whole"]
@@ -40,7 +41,7 @@ class Workload:
     document: int = 0
     """Tokens of a document in a packed block (0: as long as the block)."""
 
-    optimizer: Literal["adamw", "muon", "muon-split"] = "adamw"
+    optimizer: OptimizerName = "adamw"
     accumulate: int = 1
     average: bool = False
     """Whether an average of the weights is kept beside them."""
@@ -56,17 +57,30 @@ class Workload:
         return math.ceil(self.batch / max(1, self.accumulate))
 
     @property
-    def orthogonal_matrices(self) -> Counter[tuple[int, int]]:
-        """How many matrices of how many rows and columns Muon has; split, three of attention and two of a gate."""
+    def has_muon(self) -> bool:
+        """Whether Muon updates the blocks' matrices, or would if they were not frozen."""
+        return self.optimizer != "adamw"
+
+    @property
+    def orthogonal_matrices(self) -> list[Counter[tuple[int, int]]]:
+        """How many matrices of how many rows and columns Muon has, in each of its groups.
+
+        Split, there are three of attention and two of a gate, in groups of their own.
+        """
         config, is_split = self.config, self.optimizer == "muon-split"
         d, k, f = config.width, config.kv_width, config.ffn
         inner = [f, f] if config.activation == "swiglu" else [f]
         attentions, blocks = config.depth + 2 * config.decoder_depth, config.depth + config.decoder_depth
-        found = Counter({(d, d): attentions}) + Counter({(d, f): blocks})  # what each of the two ends with
+        whole = Counter({(d, d): attentions}) + Counter({(d, f): blocks})  # what each of the two ends with
+        groups = [whole]
         for stacked, count in (([d, k, k], attentions), (inner, blocks)):
-            for rows in stacked if is_split else [sum(stacked)]:
-                found[rows, d] += count
-        return found
+            if is_split and len(stacked) > 1:
+                groups.append(Counter())
+                for rows in stacked:
+                    groups[-1][rows, d] += count
+            else:
+                whole[sum(stacked), d] += count
+        return groups
 
     @property
     def number_bytes(self) -> int:

@@ -1,7 +1,8 @@
 """A list of tasks, whoever carries them out: which come next, which are tried again, and how each ended.
 
 A task that fails leaves the others alone. One whose process was lost is tried again, since every task goes on where
-it was; one that does not come further has failed. One that found no memory beside others waits until there are fewer.
+it was; one that does not come further has failed. One that found no memory beside others is tried again, and from
+then on there are fewer at a time.
 """
 
 from collections.abc import Callable, Iterable
@@ -54,17 +55,20 @@ class Agenda:
         self.jobs = jobs
         self.outcomes: dict[str, Outcome] = {}
         self._waiting = list(tasks)
+        self._running: dict[str, bool] = {}
+        """Whether another one has run beside it."""
+
         self._on_share, self._on_outcome, self._tell = on_share, on_outcome, tell
         self._reached: dict[str, float] = {}
         self._lost: dict[str, tuple[float, int]] = {}
         """Where a task was when it last came further, and how often it was lost there."""
 
     def __bool__(self) -> bool:
-        """Whether any task has still to be begun."""
-        return bool(self._waiting)
+        """Whether any task has still to be begun, or to end."""
+        return bool(self._waiting or self._running)
 
-    def next(self, running: int) -> list[Task]:
-        """Tasks to begin beside so many others; what waited for a task that failed has failed with it."""
+    def next(self) -> list[Task]:
+        """Tasks to begin now; what waited for a task that failed has failed with it."""
         for task in list(self._waiting):
             for name in task.after:
                 if name in self.outcomes and self.outcomes[name].error:
@@ -72,9 +76,12 @@ class Agenda:
                     self._end(task, f"{name} failed, on which it builds", 0.0)
                     break
         ready = [task for task in self._waiting if all(name in self.outcomes for name in task.after)]
-        begun = ready[: max(0, self.jobs - running)]
+        begun = ready[: max(0, self.jobs - len(self._running))]
         for task in begun:
             self._waiting.remove(task)
+            self._running[task.name] = False
+        if len(self._running) > 1:
+            self._running = dict.fromkeys(self._running, True)
         return begun
 
     def heard(self, name: str, share: float) -> None:
@@ -82,26 +89,28 @@ class Agenda:
         self._reached[name] = max(share, self._reached.get(name, 0.0))
         self._on_share(name, share)
 
-    def ended(self, task: Task, ending: Ending, seconds: float, others: int) -> None:
-        """A task came to its end, beside so many others."""
-        if not ending.is_crowded or not others:
+    def ended(self, task: Task, ending: Ending, seconds: float) -> None:
+        """A task came to its end."""
+        had_company = self._running.pop(task.name)
+        if not ending.is_crowded or not had_company:
             self._end(task, ending.error, seconds)
             return
-        self.jobs = others
+        self.jobs = max(1, self.jobs - 1)
         self._waiting.append(task)
         self._tell(
-            f"{task.name}: no memory is left beside {others}; from now on {others} at once, and it again"
+            f"{task.name}: no memory was left for it beside others; it is tried again, {self.jobs} at a time"
         )
 
     def lost(self, task: Task, why: str, seconds: float) -> None:
         """A task lost its process."""
+        del self._running[task.name]
         reached = self._reached.get(task.name, 0.0)
         place, count = self._lost.get(task.name, (reached, 0))
         if reached - place >= FURTHER:
             place, count = reached, 0
         self._lost[task.name] = place, count + 1
         if count + 1 == ATTEMPTS:
-            self._end(task, f"its process ended {ATTEMPTS} times ({why})", seconds)
+            self._end(task, f"its process ended {ATTEMPTS} times at one place ({why})", seconds)
             return
         self._waiting.insert(0, task)
         again = f"it goes on where it was (try {count + 2} of {ATTEMPTS})"

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from headstart.config import nearest
 from headstart.errors import UserError
 from headstart.model.presets import ModelConfig
+from headstart.plan.workload import OptimizerName
 from headstart.randomness import seed_of
 from headstart.text.normalising import Normalisation
 from headstart.training.pretrain import PretrainObjective, default_rate
@@ -72,7 +73,7 @@ class PretrainPart:
     learning_rate: float = 0.0
     """Peak rate (0: by the width)."""
 
-    optimizer: Literal["adamw", "muon", "muon-split"] = "adamw"
+    optimizer: OptimizerName = "adamw"
     matrix_rate: float = 0.005
     """Peak rate of Muon."""
 

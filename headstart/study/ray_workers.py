@@ -193,8 +193,8 @@ class _Errand:
     def carry_out(self, requests: StopRequests) -> None:
         shares = _Shares(self.ray)
         try:
-            while self.agenda or self.running:
-                for task in self.agenda.next(len(self.running)):
+            while self.agenda:
+                for task in self.agenda.next():
                     ref = self.do.remote(self.work, task.name, task.argument, shares.board, *self.here)
                     self.running[ref] = task
                 if self.running:
@@ -218,7 +218,7 @@ class _Errand:
         if report.ending is None:
             self.agenda.lost(task, loss, report.seconds)
         else:
-            self.agenda.ended(task, report.ending, report.seconds, len(self.running))
+            self.agenda.ended(task, report.ending, report.seconds)
 
     def _stop(self) -> None:
         """Ask for an end, which comes as an interrupt in the worker: each finishes its step and saves."""

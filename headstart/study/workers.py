@@ -82,8 +82,8 @@ class _Crew:
         self._lifeline, self._held = self._context.Pipe(duplex=False)
 
     def carry_out(self, requests: StopRequests) -> None:
-        while self.agenda or self._busy:
-            for task in self.agenda.next(len(self._busy)):
+        while self.agenda:
+            for task in self.agenda.next():
                 self._give(task)
             multiprocessing.connection.wait([one.pipe for one in self._busy], timeout=SHARE_SECONDS)
             for worker in list(self._busy):
@@ -135,7 +135,7 @@ class _Crew:
             else:
                 self._busy.remove(worker)
                 self._idle.append(worker)
-                self.agenda.ended(worker.task, said, worker.seconds, len(self._busy))
+                self.agenda.ended(worker.task, said, worker.seconds)
                 return
         self._busy.remove(worker)
         worker.process.join()
@@ -188,29 +188,29 @@ def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
 
 def ending_of(work: Work, argument: Any, on_share: Callable[[float], None]) -> Ending:
     """Do a task; returns what went wrong, if anything did. A process whose GPU has failed does no more tasks."""
+    import torch  # which such work has imported long since, and whoever only waits for it need not
+
+    from headstart.training.memory import is_full
+
     ending = Ending()
     try:
-        work(argument, on_share)
-    except (Stopped, DeviceLost):
-        raise
-    except HeadstartError as known:
-        ending = Ending(str(known), isinstance(known, MemoryFull))
-    except Exception as error:
-        import torch  # which such work has imported long since, and whoever only waits for it need not
-
-        if isinstance(error, torch.AcceleratorError):  # outside of training, which says it by itself
-            raise DeviceLost(str(error).splitlines()[0]) from error
-        ending = Ending(traceback.format_exc(limit=-3).strip())
-    _give_memory_back()
+        try:
+            work(argument, on_share)
+        except (Stopped, DeviceLost):
+            raise
+        except HeadstartError as known:
+            ending = Ending(str(known), isinstance(known, MemoryFull))
+        except Exception as error:
+            if isinstance(error, torch.AcceleratorError) and not is_full(error):
+                raise
+            ending = Ending(traceback.format_exc(limit=-3).strip(), is_full(error))
+        if torch.cuda.is_initialized():
+            # What torch keeps for later: the next task may be a smaller one, and others need the room.
+            gc.collect()
+            torch.cuda.empty_cache()
+    except torch.AcceleratorError as error:  # outside of training, which says it by itself
+        raise DeviceLost(str(error).splitlines()[0]) from error
     return ending
-
-
-def _give_memory_back() -> None:
-    """What torch keeps of a GPU for later: the next task may be a smaller one, and others need the room."""
-    torch = sys.modules.get("torch")
-    if torch and torch.cuda.is_initialized():
-        gc.collect()
-        torch.cuda.empty_cache()
 
 
 def seldom(say: Callable[[float], object]) -> Callable[[float], None]:

@@ -43,15 +43,15 @@ def quickened(
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     for stack in stacks:
         stack.sums_in = machine.sums_in
-    if machine.sums_in is not None:
-        # RMSNorm's weights stay exact, for which torch has no kernel, and says so.
-        warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
     try:
         with (
+            warnings.catch_warnings(),
             machine.kernels(has_one_shape=has_one_shape),
             working_copies(model, _copied_in(machine)) as copies,
             compiled(model, is_compiled),
         ):
+            # Of sums in bf16: RMSNorm's weights stay exact, for which torch has no kernel, and says so.
+            warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
             yield copies
     finally:
         for stack in stacks:

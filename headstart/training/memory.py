@@ -72,21 +72,25 @@ def _free_bytes(machine: Machine) -> int:
     return free_bytes() // machine.ranks.local_world
 
 
+def is_full(error: Exception) -> bool:
+    """Whether it says that a memory does not suffice: a GPU's can say it in two ways."""
+    if isinstance(error, torch.AcceleratorError):
+        return "out of memory" in str(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
 @contextlib.contextmanager
 def memory_full_is_try_again(config: RunConfig) -> Iterator[None]:
-    """Memory that does not suffice reaches us in three ways: say what is needed before any batch, and what is free."""
+    """Memory that does not suffice is said in several ways: say what is needed before any batch, and what is free."""
     numbers = _numbers(config)  # now, while there is memory to count in
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        is_full = isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(
-            error
-        )
-        if not is_full:
+        if not is_full(error):
             raise
         # The frames that failed hold what they had allocated; without it even a short message may not fit.
         traceback.clear_frames(error.__traceback__)
-        is_gpu = isinstance(error, torch.OutOfMemoryError) and torch.cuda.is_available()
+        is_gpu = isinstance(error, _OF_A_GPU) and torch.cuda.is_available()
         free = torch.cuda.mem_get_info()[0] if is_gpu else free_bytes()
         memory = "the GPU's memory" if is_gpu else "the memory"
         what = f"{memory} is full: {numbers}, {free:,} are free; what was saved before is kept"
@@ -100,4 +104,5 @@ def _numbers(config: RunConfig) -> str:
     )
 
 
+_OF_A_GPU = (torch.OutOfMemoryError, torch.AcceleratorError)
 _FIX = "give a smaller model (--width, --depth, --vocab), --length or batch, or a larger --accumulate"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +9,10 @@ from torch import Tensor, nn
 from headstart.errors import IntegrityError
 from headstart.model.presets import ModelConfig
 from headstart.model.token_table import TokenTable
+from headstart.plan.workload import OptimizerName
 from headstart.training.muon import Muon
 from headstart.training.spreading import is_shard, like
 from headstart.training.touched_rows import AdamW
-
-OptimizerName = Literal["adamw", "muon", "muon-split"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,13 +63,13 @@ class Trial:
         return self.directory / files.get(self.objective, "corpus.txt")
 
     def write_data(self) -> None:
-        made = reviews(self.seed, "train", REVIEWS)
-        if self.objective == "classification":
-            lines = [json.dumps({"text": review.french, "label": review.label}) for review in made]
-        elif self.objective == "translation":
+        if self.objective == "translation":
             lines = [f"{pair.english}\t{pair.french}" for pair in pairs(self.seed, "train", REVIEWS)]
+        elif self.objective == "classification":
+            made = reviews(self.seed, "train", REVIEWS)
+            lines = [json.dumps({"text": review.french, "label": review.label}) for review in made]
         else:
-            lines = [review.french for review in made]
+            lines = [review.french for review in reviews(self.seed, "train", REVIEWS)]
         self.data.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def train(self, out: Path, console: Console) -> dict[str, Any]:

@@ -110,12 +110,14 @@ def test_muons_matrices_are_those_of_the_model(name, optimizer):
     head = HeadConfig(kind="translation" if config.decoder_depth else "lm")
     model = build(config, head)
     muon = build_optimizers(model, config, OptimizerConfig(optimizer=optimizer))[1]
-    expected = Counter(
-        part.shape
+    expected = {
+        group["rows"]: Counter(
+            part.shape
+            for weight in group["params"]
+            for part in weight.split(list(group["rows"] or weight.shape[:1]))
+        )
         for group in muon.param_groups
-        for weight in group["params"]
-        for part in weight.split(list(group["rows"] or weight.shape[:1]))
-    )
+    }
     work = Workload(
         config=config,
         head=head,
@@ -123,7 +125,9 @@ def test_muons_matrices_are_those_of_the_model(name, optimizer):
         lengths=Lengths(1, 1 if config.decoder_depth else 0),
         optimizer=optimizer,
     )
-    assert work.orthogonal_matrices == expected
+    found = work.orthogonal_matrices
+    assert len(found) == len(expected)
+    assert all(group in found for group in expected.values())
 
 
 def test_a_table_that_no_output_shares_has_no_dense_gradient_on_a_cpu():

@@ -10,6 +10,7 @@ import study_work
 import torch
 from study_work import is_gone
 
+from headstart.errors import DeviceLost
 from headstart.study.agenda import Task
 from headstart.study.workers import carry_out, ending_of
 
@@ -49,7 +50,7 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(tmp_path):
     outcomes = carry_out(tasks_of(tmp_path, a="dies once", b="dies", c="works"), study_work.work, 1)
     assert outcomes["a"].error is None
     assert (tmp_path / "a").exists()
-    assert outcomes["b"].error == "its process ended 3 times (SIGKILL)"
+    assert outcomes["b"].error == "its process ended 3 times at one place (SIGKILL)"
     assert outcomes["c"].error is None
 
 
@@ -58,7 +59,10 @@ def test_a_process_whose_gpu_failed_does_no_more_tasks(tmp_path):
     said = []
     outcomes = carry_out(tasks, study_work.work, 1, tell=said.append)
     assert outcomes["a"].error is outcomes["c"].error is None
-    assert outcomes["b"].error == "its process ended 3 times (CUDA error: unspecified launch failure)"
+    assert (
+        outcomes["b"].error
+        == "its process ended 3 times at one place (CUDA error: unspecified launch failure)"
+    )
     for name, tries in (("a", 2), ("b", 3)):
         processes = (tmp_path / f"{name}.tries").read_text().split()
         assert len(set(processes)) == len(processes) == tries
@@ -72,22 +76,44 @@ def test_a_task_that_comes_further_each_time_is_tried_as_often_as_it_takes(tmp_p
     assert (tmp_path / "a.tries").read_text() == "xxxxx"
 
 
-def test_who_finds_no_memory_beside_others_waits_until_there_are_fewer(tmp_path):
+def test_who_finds_no_memory_beside_others_is_tried_again_among_fewer(tmp_path):
     said = []
-    first, last = "finds no memory at first", "works until others found no memory"
+    first, last = "finds no memory at first", "works when others found no memory"
     outcomes = carry_out(tasks_of(tmp_path, a=first, b=first, c=last), study_work.work, 3, tell=said.append)
     assert {outcome.error for outcome in outcomes.values()} == {None}
     assert sorted(line[:1] for line in said) == ["a", "b"]
-    assert [line[1:] for line in said] == [
-        f": no memory is left beside {others}; from now on {others} at once, and it again"
-        for others in (2, 1)
-    ]
+    tried = "no memory was left for it beside others; it is tried again"
+    assert [line[3:] for line in said] == [f"{tried}, {count} at a time" for count in (2, 1)]
 
 
-def test_who_finds_no_memory_alone_has_failed(tmp_path):
-    outcomes = carry_out(tasks_of(tmp_path, a="finds no memory", b="works"), study_work.work, 2)
-    assert outcomes["a"].error == "the memory is full\nfix: give a smaller model"
-    assert outcomes["b"].error is None
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError(), "CUDA error: out of memory"])
+def test_memory_that_is_full_outside_of_training_is_known_as_such(error):
+    def work(argument, on_share):
+        raise torch.AcceleratorError(error) if isinstance(error, str) else error
+
+    ending = ending_of(work, None, lambda share: None)
+    assert ending.is_crowded
+    assert "in work" in ending.error
+
+
+@pytest.mark.parametrize("kind", ["works", "user error", "bug"])
+def test_a_gpus_memory_is_given_back_after_each_task(kind, tmp_path, monkeypatch):
+    emptied = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
+    ending = ending_of(study_work.work, (kind, str(tmp_path / "task")), lambda share: None)
+    assert (ending.error is None) == (kind == "works")
+    assert emptied
+
+
+def test_a_gpu_that_fails_when_its_memory_is_given_back_has_failed(tmp_path, monkeypatch):
+    def fails():
+        raise torch.AcceleratorError("CUDA error: unspecified launch failure")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", fails)
+    with pytest.raises(DeviceLost, match="unspecified launch failure"):
+        ending_of(study_work.work, ("bug", str(tmp_path / "task")), lambda share: None)
 
 
 PROGRAM = """
@@ -110,16 +136,6 @@ def started(place):
     while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return parent, int(pid.read_text())
-
-
-@pytest.mark.parametrize("kind", ["works", "user error", "bug"])
-def test_a_gpus_memory_is_given_back_after_each_task(kind, tmp_path, monkeypatch):
-    emptied = []
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
-    ending = ending_of(study_work.work, (kind, str(tmp_path / "task")), lambda share: None)
-    assert (ending.error is None) == (kind == "works")
-    assert emptied
 
 
 def test_workers_die_with_whoever_started_them(tmp_path):
