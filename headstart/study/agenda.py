@@ -52,7 +52,7 @@ class Agenda:
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         """At most `jobs` at once."""
-        self.jobs = jobs
+        self._jobs = jobs
         self.outcomes: dict[str, Outcome] = {}
         self._waiting = list(tasks)
         self._running: dict[str, bool] = {}
@@ -76,7 +76,7 @@ class Agenda:
                     self._end(task, f"{name} failed, on which it builds", 0.0)
                     break
         ready = [task for task in self._waiting if all(name in self.outcomes for name in task.after)]
-        begun = ready[: max(0, self.jobs - len(self._running))]
+        begun = ready[: max(0, self._jobs - len(self._running))]
         for task in begun:
             self._waiting.remove(task)
             self._running[task.name] = False
@@ -95,10 +95,10 @@ class Agenda:
         if not ending.is_crowded or not had_company:
             self._end(task, ending.error, seconds)
             return
-        self.jobs = max(1, self.jobs - 1)
+        self._jobs = max(1, self._jobs - 1)
         self._waiting.append(task)
         self._tell(
-            f"{task.name}: no memory was left for it beside others; it is tried again, {self.jobs} at a time"
+            f"{task.name}: no memory was left for it beside others; it is tried again, {self._jobs} at a time"
         )
 
     def lost(self, task: Task, why: str, seconds: float) -> None:

@@ -93,6 +93,17 @@ def test_a_process_whose_gpu_failed_does_no_more_tasks(ray, tmp_path):
 
 
 @pytest.mark.slow
+def test_who_finds_no_memory_beside_others_is_tried_again_among_fewer(ray, tmp_path):
+    said = []
+    (tmp_path / "c.begun").write_text("")  # the third that they wait for
+    tasks = tasks_of(tmp_path, a="finds no memory at first", b="finds no memory at first")
+    outcomes = carry_out_on_ray(tasks, study_work.work, 2, need=ONE_CORE, tell=said.append)
+    assert outcomes["a"].error is outcomes["b"].error is None
+    assert sorted(line[:1] for line in said) == ["a", "b"]
+    assert all(line.endswith("it is tried again, 1 at a time") for line in said)
+
+
+@pytest.mark.slow
 def test_a_worker_in_a_directory_or_with_versions_of_its_own_refuses(ray, tmp_path, monkeypatch):
     place = tmp_path / "gone"
     place.mkdir()
