@@ -25,21 +25,20 @@ from typing import Any
 
 import torch
 
-from headstart.decoding.search import Sampling
-from headstart.interop.exporting import export_huggingface
+from headstart.config.generation import GenerationConfig
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
+from headstart.config.run import DataConfig, RunConfig
+from headstart.config.training import LoopConfig, Masking, OptimizerConfig
+from headstart.inference.generate import generate
+from headstart.inference.predict import predict
+from headstart.interop.huggingface import export_huggingface
+from headstart.machine import Machine
 from headstart.model.model import build
-from headstart.model.presets import HeadConfig, preset
-from headstart.objectives.masked import Corruption
-from headstart.text.tokenizer import Tokenizer
-from headstart.text.tokenizer_training import train
-from headstart.training.checkpoint import weights_digest
-from headstart.training.generating import generate
-from headstart.training.loading import LoadedRun
-from headstart.training.loop import LoopConfig
-from headstart.training.machine import Machine
-from headstart.training.optimizer import OptimizerConfig
-from headstart.training.predicting import predict
-from headstart.training.run_directory import DataConfig, RunConfig
+from headstart.runs.checkpoint import weights_digest
+from headstart.runs.load import LoadedRun
+from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.tokenizers.training import train
 
 SHAPE = {"width": 200, "depth": 4, "heads": 2}
 TOKENS, BATCHES, LONGEST = 128, (1, 32), 512
@@ -62,7 +61,7 @@ def random_run(words: Tokenizer, name: str, objective: str, **overrides: Any) ->
     described = RunConfig(
         objective=objective, frame="causal" if config.direction == "causal" else "masked", length=LONGEST, batch=8,
         labels=["no", "yes"] if objective == "classification" else [], data=DataConfig(), model=config, head=head,
-        optimizer=OptimizerConfig(), loop=LoopConfig(), corruption=Corruption(),
+        optimizer=OptimizerConfig(), loop=LoopConfig(), masking=Masking(),
     )  # fmt: skip
     digest = weights_digest(dict(model.named_parameters()))
     return LoadedRun(Path("random"), described, words, model.eval(), digest, 0, True)
@@ -93,7 +92,7 @@ def generators(vocab: int, machine: Machine, place: Path) -> dict[str, tuple[flo
     never = sorted(run.tokenizer.special_ids - {end})
 
     def ours(batch: int) -> list[str]:
-        found = generate(run, PROMPT, machine, max_tokens=TOKENS, count=batch, sampling=Sampling())
+        found = generate(run, PROMPT, machine, GenerationConfig(max_tokens=TOKENS, count=batch))
         assert all(one.token_count == TOKENS for one in found), "the random model ended its text"
         return [one.text for one in found]
 

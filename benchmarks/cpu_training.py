@@ -53,7 +53,7 @@ TOLERANCE = 1.3
 
 def reviews(split: str) -> tuple[list[np.ndarray], np.ndarray]:
     """The texts of cls-books in the course's own vocabulary, and their labels."""
-    from headstart.text.tokenizer import Tokenizer
+    from headstart.tokenizers.tokenizer import Tokenizer
 
     folder = Path(os.environ["HEADSTART_DATA"]) / "cls-books"
     words = Tokenizer.load(folder / "original" / "sentencepiece.french.model")
@@ -73,20 +73,21 @@ def random_blocks(vocab: int) -> np.ndarray:
 
 
 def headstart_finetune(precision: Any, threads: int, steps: int, seed: int) -> dict[str, float]:
+    from headstart.config.model import HeadConfig
+    from headstart.config.presets import preset
+    from headstart.config.training import LoopConfig, OptimizerConfig
+    from headstart.inference.evaluate import evaluate
+    from headstart.machine import Machine
     from headstart.model.model import build
-    from headstart.model.presets import HeadConfig, preset
     from headstart.objectives.classification import Classification
-    from headstart.text.frames import Frame
-    from headstart.training.evaluate import evaluate
-    from headstart.training.loop import LoopConfig, Training, train
-    from headstart.training.machine import Machine
-    from headstart.training.optimizer import OptimizerConfig
+    from headstart.tokenizers.templates import Template
+    from headstart.training.loop import Training, train
 
     head = HeadConfig(kind="classification", classes=2)
 
     def objective(split: str) -> Classification:
         texts, labels = reviews(split)
-        return Classification([Frame(1, 2).one(ids, LONGEST) for ids in texts], labels, head, BATCH, 0)
+        return Classification([Template(1, 2).one(ids, LONGEST) for ids in texts], labels, head, BATCH, 0)
 
     model = build(preset("lab", vocab=50_001), head, seed=seed)
     learned, machine = objective("train"), Machine(torch.device("cpu"), precision, threads)
@@ -104,7 +105,7 @@ def headstart_finetune(precision: Any, threads: int, steps: int, seed: int) -> d
                 directory=Path(place), model=model, objective=learned, valid=None,
                 optimizer=OptimizerConfig(learning_rate=RATE),
                 loop=LoopConfig(steps=steps, save_every_seconds=1e9, seed=seed), machine=machine,
-                tell=lambda line: None, on_step=note,
+                log=lambda line: None, on_step=note,
             )
         )  # fmt: skip
     accuracy = evaluate(model, objective("valid"), machine).values["accuracy"]
@@ -115,25 +116,28 @@ class _Blocks:
     """The causal objective over blocks that are there already."""
 
     def __init__(self, vocab: int) -> None:
-        from headstart.model.presets import HeadConfig
+        from headstart.config.model import HeadConfig
 
         self.blocks, self.head = random_blocks(vocab), HeadConfig(kind="lm")
+        self.fixed_batch_tokens = 0
 
     def batch_at(self, seed: int, step: int) -> dict[str, np.ndarray]:
         return {"tokens": self.blocks[step, :, :-1], "targets": self.blocks[step, :, 1:]}
 
     def loss(self, model: Any, batch: dict[str, torch.Tensor]) -> Any:
-        from headstart.objectives.causal import Causal
+        from headstart.objectives.pretraining import Causal
 
         return Causal.loss(self, model, batch)  # type: ignore[arg-type]
 
 
 def headstart_pretrain(precision: Any, vocab: int, threads: int) -> dict[str, float]:
+    from headstart.config.model import HeadConfig
+    from headstart.config.presets import preset
+    from headstart.config.training import LoopConfig, OptimizerConfig
+    from headstart.machine import Machine
     from headstart.model.model import build
-    from headstart.model.presets import HeadConfig, preset
-    from headstart.training.loop import LoopConfig, Training, one_update
-    from headstart.training.machine import Machine
-    from headstart.training.optimizer import OptimizerConfig
+    from headstart.training.calibration.rehearsal import one_update
+    from headstart.training.loop import Training
 
     objective: Any = _Blocks(vocab)
     machine = Machine(torch.device("cpu"), precision, threads)
@@ -142,7 +146,7 @@ def headstart_pretrain(precision: Any, vocab: int, threads: int) -> dict[str, fl
         update = one_update(
             Training(
                 directory=Path(place), model=build(preset("lab", vocab=vocab), HeadConfig(kind="lm")),
-                objective=objective, valid=None, optimizer=OptimizerConfig(), loop=LoopConfig(),
+                objective=objective, valid=None, optimizer=OptimizerConfig(learning_rate=1e-3), loop=LoopConfig(),
                 machine=machine,
             )
         )  # fmt: skip

@@ -17,18 +17,17 @@ from pathlib import Path
 
 from scipy import stats
 
-from headstart.decoding.search import Sampling
-from headstart.text.demo import write
-from headstart.text.documents import pieces
-from headstart.text.tokenizer_training import train as train_tokenizer
-from headstart.training.budget import Budget
-from headstart.training.execute import Console
-from headstart.training.finetune import finetune
-from headstart.training.generating import generate
-from headstart.training.loading import load
-from headstart.training.loop import LoopConfig
-from headstart.training.machine import choose
-from headstart.training.pretrain import pretrain
+from headstart.config.generation import GenerationConfig
+from headstart.config.training import LoopConfig
+from headstart.data.readers.documents import pieces
+from headstart.demo.corpus import write
+from headstart.inference.generate import generate
+from headstart.machine import choose
+from headstart.runs.load import load
+from headstart.tokenizers.training import train as train_tokenizer
+from headstart.training.fit import Console
+from headstart.training.tasks.finetune import finetune
+from headstart.training.tasks.pretrain import pretrain
 
 
 def main() -> None:
@@ -45,7 +44,7 @@ def main() -> None:
     parser.add_argument("--positions", choices=["sinusoidal", "rotary"], default="rotary")
     options = parser.parse_args()
     machine = choose(precision="fp32", threads=options.threads)
-    console = Console(tell=lambda line: print(line, file=sys.stderr))
+    console = Console(log=lambda line: print(line, file=sys.stderr))
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
@@ -54,8 +53,8 @@ def main() -> None:
         words = train_tokenizer(lambda: (piece.text for piece in pieces(corpus)), vocab=2000).tokenizer
         base = pretrain(
             corpus, out=place / "base", tokenizer=words, length=128, batch_tokens=options.batch_tokens,
-            budget=Budget(epochs=options.epochs), learning_rate=options.learning_rate,
-            overrides={"positions": options.positions},
+            epochs=options.epochs, learning_rate=options.learning_rate,
+            model={"positions": options.positions},
             machine=machine, console=console,
         )  # fmt: skip
         pretrained = time.monotonic() - started
@@ -65,16 +64,16 @@ def main() -> None:
                 from_base = arm == "finetuned"
                 result = finetune(
                     place / "train.jsonl", valid=place / "valid.jsonl", test=place / "test.jsonl",
-                    out=place / f"{arm}-{seed}", labels=options.labels, budget=Budget(epochs=20), length=128,
+                    out=place / f"{arm}-{seed}", labels=options.labels, epochs=20, length=128,
                     start=place / "base" if from_base else None, tokenizer=None if from_base else words,
-                    overrides={"positions": options.positions},
+                    model={"positions": options.positions},
                     loop=LoopConfig(seed=seed), machine=machine,
                 )  # fmt: skip
                 scores[arm].append(result["test"]["accuracy"])
                 print(f"seed {seed} {arm:<10} {scores[arm][-1]:.4f}", file=sys.stderr)
         run = load(place / "base")
         sample = generate(
-            run, "Bonjour les", machine, max_tokens=40, sampling=Sampling(temperature=0.8, top_p=0.95)
+            run, "Bonjour les", machine, GenerationConfig(temperature=0.8, top_p=0.95, max_tokens=40)
         )
     differences = [b - a for a, b in zip(*scores.values(), strict=True)]
     mean = statistics.mean(differences)

@@ -20,10 +20,10 @@ from children import report, run_child
 
 def child(tokenizer: str, directory: str, *paths: str) -> None:
     """Build one store, in a process of its own."""
-    from headstart.text.store_building import build_store
-    from headstart.text.tokenizer import Tokenizer
+    from headstart.data.store_building import build_stores
+    from headstart.tokenizers.tokenizer import Tokenizer
 
-    store = build_store(paths, Tokenizer.load(tokenizer), directory)
+    store = build_stores(paths, Tokenizer.load(tokenizer), directory)[0]
     report(tokens=len(store))
 
 
@@ -40,10 +40,10 @@ def main() -> None:
         raise SystemExit("set HEADSTART_DATA to the directory that holds fr-novels")
     from tokenizers import Tokenizer as Library
 
-    from headstart.text.documents import pieces
-    from headstart.text.store_building import build_store
-    from headstart.text.tokenizer import Tokenizer
-    from headstart.text.tokenizer_training import train
+    from headstart.data.readers.documents import pieces
+    from headstart.data.store_building import build_stores
+    from headstart.tokenizers.tokenizer import Tokenizer
+    from headstart.tokenizers.training import train
 
     corpus = Path(os.environ["HEADSTART_DATA"]) / "fr-novels" / "train.txt.gz"
     with tempfile.TemporaryDirectory() as name:
@@ -54,7 +54,7 @@ def main() -> None:
         seconds: dict[str, list[float]] = {"headstart": [], "encode_batch": []}
         for number in range(options.rounds):
             started = time.perf_counter()
-            store = build_store([corpus], ours, Path(name) / str(number))
+            store = build_stores([corpus], ours, Path(name) / str(number))[0]
             seconds["headstart"].append(time.perf_counter() - started)
             started = time.perf_counter()
             encoded = library.encode_batch(lines, add_special_tokens=False)

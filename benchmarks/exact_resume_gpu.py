@@ -35,22 +35,21 @@ SHAPE = {
 
 def exact_machine(device: str) -> Any:
     """The machine in the mode in which the same run gives the same bytes."""
-    from headstart.training.machine import choose
+    from headstart.machine import choose
 
     return choose(device, threads=1)  # type: ignore[arg-type]
 
 
 def train(kind: str, out: str, data: str, device: str, seed: str, compiled: str) -> None:
     """Begin a run, or go on with it."""
-    from headstart.training import execute
-    from headstart.training.budget import Budget
-    from headstart.training.execute import Console
-    from headstart.training.finetune import finetune
-    from headstart.training.loop import LoopConfig
-    from headstart.training.pretrain import pretrain
+    from headstart.config.training import LoopConfig
+    from headstart.training import fit as execute
+    from headstart.training.fit import Console
+    from headstart.training.tasks.finetune import finetune
+    from headstart.training.tasks.pretrain import pretrain
 
     if compiled == "True":  # which short runs are not
-        execute.pays = lambda objective, config, steps, machine: machine.device.type == "cuda"
+        execute.should_compile = lambda objective, config, steps, machine: machine.device.type == "cuda"
     if kind == "masked":  # documents by their offsets, which dropout on attention's weights does not allow
         SHAPE["attention_dropout"] = 0.0
     loop = LoopConfig(
@@ -58,8 +57,8 @@ def train(kind: str, out: str, data: str, device: str, seed: str, compiled: str)
         average_decay=0.9,
     )  # fmt: skip
     given: dict[str, Any] = {
-        "out": out, "overrides": SHAPE, "vocab": 1_000, "budget": Budget(steps=STEPS), "loop": loop,
-        "machine": exact_machine(device), "console": Console(tell=print),
+        "out": out, "model": SHAPE, "vocab": 1_000, "steps": STEPS, "loop": loop,
+        "machine": exact_machine(device), "console": Console(log=print),
     }  # fmt: skip
     folder = Path(data)
     if kind == "classification":
@@ -72,7 +71,7 @@ def train(kind: str, out: str, data: str, device: str, seed: str, compiled: str)
 
 
 def write_data(folder: Path) -> None:
-    from headstart.text.demo_splits import reviews
+    from headstart.demo.corpus import reviews
 
     labelled = reviews(0, "train", 200)
     rows = [json.dumps({"text": review.french, "label": review.label}) for review in labelled]
@@ -98,7 +97,7 @@ def digest_of(kind: str, name: str, folder: Path, device: str, compiled: bool) -
         if done.returncode != -signal.SIGKILL:
             return f"was not killed but ended with {done.returncode}: {done.stderr.strip()[-300:]}"
     done = start(kind, name, folder, device, compiled)
-    if name == "killed" and "going on from step" not in done.stdout:
+    if name == "killed" and "resuming from step" not in done.stdout:
         return f"began anew: {done.stdout.strip()[-300:]}"
     if done.returncode:
         return f"ended with {done.returncode}: {done.stderr.strip()[-300:]}"

@@ -52,11 +52,11 @@ NEAR = 0.95
 
 def headstart_update(training: Any) -> Callable[[int], None]:
     """The package's own step: update(step) makes the step's batch and changes the weights."""
-    from headstart.training.compiling import pays
-    from headstart.training.loop import one_update
+    from headstart.training.calibration.rehearsal import one_update
+    from headstart.training.compiling import should_compile
 
     training.machine.prepare()
-    training.is_compiled = pays(
+    training.is_compiled = should_compile(
         training.objective, training.model.config, training.loop.steps, training.machine
     )
     return one_update(training)
@@ -64,10 +64,10 @@ def headstart_update(training: Any) -> Callable[[int], None]:
 
 def headstart_work(shape: Shape, device: torch.device, documents: reviews.Reviews | None) -> Work:
     """Causal over a stream of random tokens, or masked over packed documents; the batch made in every step."""
+    from headstart.config.training import LoopConfig, OptimizerConfig
+    from headstart.machine import choose
     from headstart.model.model import build
-    from headstart.training.loop import LoopConfig, Training
-    from headstart.training.machine import choose
-    from headstart.training.optimizer import OptimizerConfig
+    from headstart.training.loop import Training
 
     objective, blocks = causal_work(shape) if documents is None else masked_work(shape, documents)
     training = Training(
@@ -83,7 +83,7 @@ def headstart_work(shape: Shape, device: torch.device, documents: reviews.Review
 
 def headstart_config(shape: Shape, documents: reviews.Reviews | None = None) -> Any:
     """The peers' shape: nanoGPT's GPT-2 without biases, or BERT."""
-    from headstart.model.presets import preset
+    from headstart.config.presets import preset
 
     same: dict[str, Any] = {
         "depth": shape.depth, "width": shape.width, "heads": shape.heads, "ffn": shape.ffn, "vocab": shape.vocab,
@@ -96,30 +96,33 @@ def headstart_config(shape: Shape, documents: reviews.Reviews | None = None) -> 
 
 def causal_work(shape: Shape) -> tuple[Any, int]:
     """One long document: every token looks at all before it in its block, as the peers' do."""
-    from headstart.objectives.causal import Causal
+    from headstart.data.packing import PackedBlocks
+    from headstart.data.token_store import Header, TokenStore
+    from headstart.objectives.pretraining import Causal
     from headstart.randomness import stream
-    from headstart.text.frames import Frame
-    from headstart.text.packing import PackedBlocks
-    from headstart.text.store import Header, TokenStore
+    from headstart.tokenizers.templates import Template
 
     count = max(1 << 22, 4 * shape.tokens)
     tokens = stream(0, "Headstart's tokens").integers(2, shape.vocab, count).astype(np.uint16)
     ends = np.array([0, count])
     store = TokenStore(tokens, ends, ends, Header("uint16", count, 1, 1), None)
-    return Causal(PackedBlocks(store, shape.length, Frame(0, 1), shift=True), shape.rows), shape.rows
+    return Causal(PackedBlocks(store, shape.length, Template(0, 1), shift=True), shape.rows), shape.rows
 
 
 def masked_work(shape: Shape, documents: reviews.Reviews) -> tuple[Any, int]:
     """The same documents end to end in blocks: as many tokens a step as 256 of them have on average."""
-    from headstart.objectives.masked import Corruption, Corruptor, Masked
-    from headstart.text.frames import masked_frame
-    from headstart.text.packing import PackedBlocks
-    from headstart.text.store import TokenStore
+    from headstart.config.training import Masking
+    from headstart.data.packing import PackedBlocks
+    from headstart.data.token_store import Header, TokenStore
+    from headstart.objectives.pretraining import Corruptor, Masked
+    from headstart.tokenizers.templates import template_of
 
-    store = TokenStore.from_documents([[ids.tolist()] for ids in documents.ids])
-    packed = PackedBlocks(store, shape.length, masked_frame(documents.tokenizer), shift=True)
+    starts = np.cumsum([0, *map(len, documents.ids)])  # each document is one segment
+    header = Header("uint32", int(starts[-1]), len(starts) - 1, len(starts) - 1)
+    store = TokenStore(np.concatenate(documents.ids), starts, starts, header, None)
+    packed = PackedBlocks(store, shape.length, template_of(documents.tokenizer, "masked"), shift=True)
     blocks = max(1, round(shape.rows * float(documents.lengths.mean()) / shape.length))
-    return Masked(packed, blocks, Corruptor(documents.tokenizer, Corruption())), blocks
+    return Masked(packed, blocks, Corruptor(documents.tokenizer, Masking())), blocks
 
 
 # ---- a child: one system --------------------------------------------------------------------------------------
@@ -199,7 +202,7 @@ def memory_gb(device: torch.device) -> dict[str, float]:
     return dict.fromkeys(("allocated", "reserved"), children.peak_mb() / 1e3)
 
 
-def matrix_rate(device: torch.device, side: int) -> float:
+def muon_lr(device: torch.device, side: int) -> float:
     """Operations a second of a bf16 product of random square matrices: ten at a time, the median of seven times."""
     a, b = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
 
@@ -218,7 +221,7 @@ def child(row: str, number: str, name: str, device: str, is_tiny: str, material:
         torch.set_num_threads(1)
     if row == "matrix":
         side = 64 if is_tiny == "True" else MATRIX_SIDE
-        turns.answer_questions({"rate": lambda: {"rate": matrix_rate(where, side)}})
+        turns.answer_questions({"rate": lambda: {"rate": muon_lr(where, side)}})
         return
     system = System(CASES[row][int(number)], name, where, is_tiny == "True", Path(material))
     turns.answer_questions({"prepare": system.prepare, "measure": system.measure})
@@ -395,7 +398,7 @@ def report(found: list[dict[str, Any]], rate: float, options: argparse.Namespace
     is_comparable = "H200" in facts["device"] and not options.tiny
     print("\n".join(table(found, rate, is_comparable)))
     if options.json is not None:
-        whole = {"matrix_rate": rate, "rounds": options.rounds, "tiny": options.tiny, "found": found}
+        whole = {"muon_lr": rate, "rounds": options.rounds, "tiny": options.tiny, "found": found}
         options.json.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -67,16 +67,16 @@ def cut_line(path: Path, lines: Path) -> None:
 
 def child(path: str, directory: str, kind: str, trains_only: bool) -> None:
     """Train on the file and build its store; print what came of it."""
-    from headstart.text.documents import pieces
-    from headstart.text.store_building import build_store
-    from headstart.text.tokenizer_training import train
+    from headstart.data.readers.documents import pieces
+    from headstart.data.store_building import build_stores
+    from headstart.tokenizers.training import train
 
     started = time.perf_counter()
     training = train(lambda: (piece.text for piece in pieces([path])), kind=kind)  # type: ignore[arg-type]
     found = {"train_seconds": time.perf_counter() - started, "fingerprint": training.tokenizer.fingerprint}
     if not trains_only:
         started = time.perf_counter()
-        store = build_store([path], training.tokenizer, directory)
+        store = build_stores([path], training.tokenizer, directory)[0]
         found |= {"store_seconds": time.perf_counter() - started, "tokens": len(store)}
     report(**found, vocabulary=training.tokenizer.size, notes=training.notes)
 

@@ -14,22 +14,21 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from headstart.config.training import LoopConfig
+from headstart.data.readers.documents import pieces
 from headstart.errors import UserError
-from headstart.report.charts import longer_chart
-from headstart.text.documents import pieces
-from headstart.text.tokenizer_training import train as train_tokenizer
-from headstart.training.budget import Budget
-from headstart.training.execute import Console
-from headstart.training.loading import load
-from headstart.training.loop import LoopConfig
-from headstart.training.machine import choose
-from headstart.training.pretrain import pretrain
-from headstart.training.using import evaluate_run
+from headstart.inference.evaluate import evaluate_run
+from headstart.machine import choose
+from headstart.report.figures import BLUE, GREEN, GREY, ORANGE, PINK, RULE, new_figure, styled, svg
+from headstart.runs.load import load
+from headstart.tokenizers.training import train as train_tokenizer
+from headstart.training.fit import Console
+from headstart.training.tasks.pretrain import pretrain
 
 KINDS = ("sinusoidal", "learned", "rotary")
 TIMES = 4
@@ -85,10 +84,10 @@ def _runs(options: argparse.Namespace, place: Path) -> Iterator[tuple[str, dict[
     for kind in KINDS:
         pretrain(
             [corpus], valid=data, out=place / kind, tokenizer=words, documents="blank",
-            overrides={**shape, "positions": kind},
-            budget=Budget(steps=options.steps), length=options.length, batch_tokens=options.batch_tokens,
+            model={**shape, "positions": kind},
+            steps=options.steps, length=options.length, batch_tokens=options.batch_tokens,
             loop=LoopConfig(seed=options.seed, schedule="cosine", warmup=0.05), machine=machine,
-            console=Console(tell=lambda line: print(line, file=sys.stderr)),
+            console=Console(log=lambda line: print(line, file=sys.stderr)),
         )  # fmt: skip
         run, refusal = load(place / kind), ""
         try:
@@ -134,6 +133,44 @@ def _print(found: dict[str, dict[str, Any]], trained: int) -> None:
     for kind, run in found.items():
         if run["refusal"]:
             print(f"{kind}: {run['refusal']}")
+
+
+@styled
+def longer_chart(
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    trained_length: int,
+    length: int,
+    ends: Mapping[str, str],
+) -> str:
+    """The loss by how much was read, for each kind of positions; beyond the trained length the ground is grey.
+
+    `ends` has a word for each kind that stops there.
+    """
+    marks = zip([BLUE, ORANGE, GREEN, PINK], ["o", "s", "^", "D"], strict=True)
+    figure = new_figure(8.5, 4.8, panels=1)
+    axes = figure.axes[0]
+    axes.axvspan(trained_length, length, color="#F1F1F1", zorder=0)
+    axes.axvline(trained_length, color=GREY, linestyle=":", linewidth=1.2)
+    top = axes.get_xaxis_transform()
+    axes.text(trained_length, 1.0, f"trained with {trained_length:,} tokens ", transform=top, ha="right",
+              va="top", color=GREY)  # fmt: skip
+    axes.text(trained_length, 1.0, " longer than trained", transform=top, va="top", color=GREY)
+    for (name, points), (colour, marker) in zip(lines.items(), marks, strict=False):
+        places, losses = zip(*points, strict=True)
+        label = f"{name} ({ends[name]})" if name in ends else name
+        axes.plot(places, losses, marker=marker, markersize=5, color=colour, label=label)
+        if name in ends:
+            axes.plot(places[-1], losses[-1], "x", markersize=11, markeredgewidth=2, color=colour)
+    axes.set_xlim(0, length)
+    axes.set_xticks(range(0, length + 1, trained_length))
+    axes.grid(axis="y", color=RULE)
+    axes.set_axisbelow(True)
+    axes.margins(y=0.12)
+    axes.set_xlabel("tokens read before the one that is predicted")
+    axes.set_ylabel("loss (nats a token)")
+    axes.set_title("Positions beyond the trained length")
+    axes.legend(frameon=False, loc="lower right")
+    return svg(figure)
 
 
 if __name__ == "__main__":

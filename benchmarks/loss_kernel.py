@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headstart.model import gpu_loss
-from headstart.model.chunked_loss import IGNORED, loss_and_slopes
+from headstart.kernels.cpu.logits import IGNORED
+from headstart.kernels.cross_entropy import loss_and_grads
+from headstart.kernels.gpu.loss import kernels_for, loss_in_place
 
 CHECKED_ROWS = 300  # more than there are processors
 ROUNDS, WARM_UP = 20, 3
@@ -30,11 +31,11 @@ class Case:
     vocab: int
     row: int
     has_bias: bool = False
-    wants_right: bool = False
+    wants_correct: bool = False
 
     def __str__(self) -> str:
         extras = [f"rows of {self.row:,}"] * (self.row > self.vocab)
-        extras += ["with a bias"] * self.has_bias + ["and who is right"] * self.wants_right
+        extras += ["with a bias"] * self.has_bias + ["and who is right"] * self.wants_correct
         return f"{self.tokens:,} × {self.vocab:,}" + "".join(f", {extra}" for extra in extras)
 
 
@@ -43,7 +44,7 @@ CASES = [
     Case(4_096, 50_304, 50_304),
     Case(4_096, 50_257, 50_304),
     Case(2_048, 32_768, 32_768),
-    Case(2_048, 32_768, 32_768, has_bias=True, wants_right=True),
+    Case(2_048, 32_768, 32_768, has_bias=True, wants_correct=True),
 ]
 
 
@@ -56,15 +57,15 @@ def main() -> None:
         logits, bias, targets = inputs(case)
         floor = 2 * 2 * case.tokens * case.vocab / bandwidth
         print(f"{case}: bytes once {1e6 * floor:.0f} µs")
-        for kernel in gpu_loss.kernels_for(logits, bias):
-            loss_error, slope_error = errors(case, kernel)
+        for kernel in kernels_for(logits, bias):
+            loss_error, grad_error = errors(case, kernel)
             compute = functools.partial(
-                gpu_loss.loss_in_place, logits, bias, targets, 0.0, case.wants_right, True, kernel
+                loss_in_place, logits, bias, targets, 0.0, case.wants_correct, True, kernel
             )
             seconds = timed(compute)
             print(
                 f"  {kernel:<10}{1e6 * seconds:>7.0f} µs {seconds / floor:>6.2f} × the bytes;"
-                f" off by {loss_error:.1e} (loss), {slope_error:.1e} (slopes, relative)"
+                f" off by {loss_error:.1e} (loss), {grad_error:.1e} (gradients, relative)"
             )
 
 
@@ -79,25 +80,25 @@ def inputs(case: Case, tokens: int | None = None) -> tuple[Tensor, Tensor | None
 
 
 def errors(case: Case, kernel: str) -> tuple[float, float]:
-    """The greatest relative errors of a kernel's loss and slopes against float64; and it has to repeat itself."""
+    """The greatest relative errors of a kernel's loss and gradients against float64; and it has to repeat itself."""
     logits, bias, targets = inputs(case, CHECKED_ROWS)
     rows = logits.as_strided((CHECKED_ROWS, case.row), (case.row, 1))
     before = rows.clone()
-    exact = loss_and_slopes(
-        logits.double(), None if bias is None else bias.double(), targets, 0.0, case.wants_right, True
+    exact = loss_and_grads(
+        logits.double(), None if bias is None else bias.double(), targets, 0.0, case.wants_correct, True
     )
     losses = []
     for numbers in (rows, again := before.clone()):
         some = numbers[:, : case.vocab]
-        losses.append(gpu_loss.loss_in_place(some, bias, targets, 0.0, case.wants_right, True, kernel))
+        losses.append(loss_in_place(some, bias, targets, 0.0, case.wants_correct, True, kernel))
     assert torch.equal(rows, again), f"{kernel} does not repeat itself"
     assert torch.equal(losses[0].sum, losses[1].sum), f"{kernel} does not repeat itself"
     assert torch.equal(rows[:, case.vocab :], before[:, case.vocab :]), f"{kernel} writes beside its rows"
-    assert losses[0].right is None or losses[0].right == exact.right, f"{kernel} miscounts who is right"
-    assert exact.slopes is not None
+    assert losses[0].correct is None or losses[0].correct == exact.correct, f"{kernel} miscounts who is right"
+    assert exact.grads is not None
     counts = targets != IGNORED
-    assert not logits[~counts].any(), f"{kernel} gives slopes to what does not count"
-    off = ((logits - exact.slopes).abs() / exact.slopes.abs().clamp(min=1e-30))[counts].max()
+    assert not logits[~counts].any(), f"{kernel} gives gradients to what does not count"
+    off = ((logits - exact.grads).abs() / exact.grads.abs().clamp(min=1e-30))[counts].max()
     return abs(float(losses[0].sum / exact.sum) - 1.0), float(off)
 
 

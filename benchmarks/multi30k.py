@@ -26,20 +26,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headstart.decoding.beam import Beam
-from headstart.model.presets import ModelConfig
-from headstart.text.pairs import read_pairs
-from headstart.text.tokenizer import Tokenizer
-from headstart.text.tokenizer_training import train as train_tokenizer
-from headstart.training.budget import Budget
-from headstart.training.execute import Console
-from headstart.training.loading import load
-from headstart.training.loop import LoopConfig, Progress
-from headstart.training.machine import choose
-from headstart.training.optimizer import OptimizerConfig
-from headstart.training.translating import Search, Translator
-from headstart.training.translation import MEASURED_PAIRS, spread, train_translator
-from headstart.training.translation_scores import score_pairs
+from headstart.config.generation import GenerationConfig
+from headstart.data.labelled import evenly_spread, read_pairs
+from headstart.inference.evaluate import score_pairs
+from headstart.inference.translate import Translator
+from headstart.machine import choose
+from headstart.runs.load import load
+from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.tokenizers.training import train as train_tokenizer
+from headstart.training.fit import Console
+from headstart.training.step_log import Progress
+from headstart.training.tasks.finetune import train_translator
+from headstart.training.tasks.translation import SCORED_PAIRS
 
 HERE = Path(__file__).parent
 PAIRS = {
@@ -65,27 +63,9 @@ def recipe_of(pair: str, changes: list[str], steps: int | None) -> dict[str, Any
     return {key.replace("-", "_"): value for key, value in lines.items()}
 
 
-def taken(recipe: dict[str, Any], cls: type) -> dict[str, Any]:
-    """The lines that are fields of this class, which are taken out."""
-    names = {field.name for field in dataclasses.fields(cls)} & recipe.keys()
-    return {name: recipe.pop(name) for name in names}
-
-
 def arguments_of(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
-    """The recipe as `train_translator` takes it."""
-    left = dict(recipe)
-    vocab, rate = left.pop("vocab"), left.pop("learning_rate", None)
-    # A directory; the model has a field of that name, which is a fingerprint.
-    tokenizer = left.pop("tokenizer", None)
-    search = Search(beam=Beam(beams=left.pop("beam"), length_penalty=left.pop("length_penalty")))
-    budget = Budget(steps=left.pop("steps"))
-    found = {
-        "vocab": vocab, "tokenizer": tokenizer, "learning_rate": rate, "preset_name": left.pop("preset"),
-        "search": search, "budget": budget,
-        "overrides": taken(left, ModelConfig), "optimizer": OptimizerConfig(**taken(left, OptimizerConfig)),
-        "loop": LoopConfig(seed=seed, **taken(left, LoopConfig)),
-    }  # fmt: skip
-    return {**found, **left}
+    """The recipe as `train_translator` takes it: its lines are settings."""
+    return {**recipe, "seed": seed}
 
 
 def shared_tokenizer(data: Path, vocab: int) -> Tokenizer:
@@ -105,22 +85,19 @@ def numbers(text: str) -> list[float]:
     return [float(number) for number in text.split(",")]
 
 
-def searches_of(search: Search, penalties: Sequence[float]) -> dict[float, Search]:
+def searches_of(search: GenerationConfig, penalties: Sequence[float]) -> dict[float, GenerationConfig]:
     """The search with each length penalty."""
-    return {
-        penalty: dataclasses.replace(search, beam=dataclasses.replace(search.beam, length_penalty=penalty))
-        for penalty in penalties
-    }
+    return {penalty: dataclasses.replace(search, length_penalty=penalty) for penalty in penalties}
 
 
 def chosen_on_valid(
-    translator: Translator, files: dict[str, Path], searches: dict[float, Search]
+    translator: Translator, files: dict[str, Path], searches: dict[float, GenerationConfig]
 ) -> dict[str, Any]:
     """BLEU on valid by each penalty, the best of them (the first of several), and valid and test scored with it.
 
     Test is translated once, and not at all where `files` has none.
     """
-    pairs = spread(read_pairs(files["valid"]), MEASURED_PAIRS)
+    pairs = evenly_spread(read_pairs(files["valid"]), SCORED_PAIRS)
     tried = {penalty: score_pairs(translator, pairs, search).values for penalty, search in searches.items()}
     best = max(tried, key=lambda penalty: tried[penalty]["bleu"])
     found = {
@@ -183,10 +160,12 @@ def main() -> None:
     files = {name: next((data / PAIRS[options.pair][0]).glob(f"{name}.tsv*")) for name in names}
     recipe = recipe_of(options.pair, options.set, options.steps)
     arguments = {"start": options.start, **arguments_of(recipe, options.seed)}
-    if options.pair == "start" and arguments["tokenizer"] is None:
+    if options.pair == "start" and "tokenizer" not in arguments:
         arguments["tokenizer"] = shared_tokenizer(data, recipe["vocab"])
     # Before the training: one of them may be refused.
-    searches = searches_of(arguments["search"], options.choose_penalty)
+    searches = searches_of(
+        GenerationConfig(beam=recipe["beam"], length_penalty=recipe["length_penalty"]), options.choose_penalty
+    )
     machine = choose(options.device, options.precision, fast=options.fast)
     print("\n".join(machine.reasons), file=sys.stderr)
     clock, started = Clock(), time.monotonic()

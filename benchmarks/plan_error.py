@@ -62,8 +62,8 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def prepared(device: str, precision: str, threads: int, is_timed: bool) -> dict[str, Any]:
     """What is chosen here, and the machine as measured."""
-    from headstart.training.calibrating import calibrate
-    from headstart.training.machine import choose
+    from headstart.machine import choose
+    from headstart.training.calibration.calibrate import calibrate
 
     machine = choose(device, precision, threads)  # type: ignore[arg-type]
     found: dict[str, Any] = {
@@ -88,10 +88,10 @@ def measured(work: Any, threads: int, repeats: int) -> dict[str, Any]:
     """The peak of memory over some steps, and seconds a step in each stretch of them."""
     import torch
 
-    from headstart.training.calibrating import stretches
-    from headstart.training.rehearsal import machine_for
+    from headstart.machine import Machine
+    from headstart.training.calibration.calibrate import stretches
 
-    machine = machine_for(work, threads)
+    machine = Machine(torch.device(work.device), work.precision, threads)
     machine.prepare()
     if work.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -141,8 +141,8 @@ def all_measured(works: list[Any], threads: int, repeats: int) -> Iterator[dict[
 
 def planned(work: Any, prices: Any) -> dict[str, Any]:
     """Memory and seconds, also by kind, as the plan has them."""
-    from headstart.plan.memory import training_memory
-    from headstart.plan.time import step_seconds
+    from headstart.planning.memory import training_memory
+    from headstart.planning.time import step_seconds
 
     memory = training_memory(work)
     found: dict[str, Any] = {"planned_memory": memory.total, "planned_memory_by_kind": memory.kinds}
@@ -164,7 +164,7 @@ def compared(row: dict[str, Any]) -> dict[str, Any]:
 def rows_of(
     chosen: list[Case], machine: dict[str, Any], prices: Any, repeats: int, is_timed: bool
 ) -> Iterator[dict[str, Any]]:
-    from headstart.plan.memory import LEAST_CLAIMED
+    from headstart.planning.memory import LEAST_CLAIMED
 
     works = [workload(case, machine["kind"], machine["precision"]) for case in chosen]
     plans = []
@@ -225,12 +225,12 @@ def print_summary(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
 
 def prices_of(data: dict[str, Any]) -> tuple[Any, str]:
     """Prices by the present code from the steps that were timed then; without any, those of the card's sheet."""
-    from headstart.plan.calibration import cpu_here
-    from headstart.plan.machines import card_like
-    from headstart.plan.time import Prices, counts, paper_prices
-    from headstart.training.calibrating import fitted, workloads
+    from headstart.planning.calibration import this_cpu
+    from headstart.planning.machines import card_like
+    from headstart.planning.time import Prices, counts, paper_prices
+    from headstart.training.calibration.calibrate import fitted, workloads
 
-    target = cpu_here(data["threads"]) if data["kind"] == "cpu" else card_like(data["device"])
+    target = this_cpu(data["threads"]) if data["kind"] == "cpu" else card_like(data["device"])
     assert target is not None
     paper = paper_prices(target, data["precision"])
     works = workloads(data["kind"], data["precision"])
@@ -272,7 +272,7 @@ def write(out: Path | None, machine: dict[str, Any], rows: list[dict[str, Any]])
 
 def run(given: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Calibrate, then row after row, each printed and written as it comes."""
-    from headstart.plan.time import Prices
+    from headstart.planning.time import Prices
 
     is_timed = not given.memory_only
     machine = in_child(prepared, given.device, given.precision, given.threads, is_timed)
@@ -311,7 +311,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     # Imported before any fork, and nothing computed: a child begins with the libraries, and a GPU is its own to open.
-    import headstart.training.calibrating  # noqa: F401
 
     if given.replay:
         machine = json.loads(given.replay.read_text(encoding="utf-8"))

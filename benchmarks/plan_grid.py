@@ -92,10 +92,10 @@ def case_named(name: str, device: str) -> Case | None:
 
 
 def workload(case: Case, device: str, precision: str) -> Any:
-    from headstart.model.presets import HeadConfig, preset
-    from headstart.plan.operations import Lengths
-    from headstart.plan.workload import Workload, reading_of
-    from headstart.training.rehearsal import DOCUMENT
+    from headstart.config.model import HeadConfig
+    from headstart.config.presets import preset
+    from headstart.planning.workload import Lengths, Workload, reading_of
+    from headstart.training.calibration.rehearsal import DOCUMENT
 
     name, vocab, kind, batch, lengths, rest = case
     options = dict(rest)

@@ -15,13 +15,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from headstart.config import build
+from headstart.config.reading import Reading
+from headstart.config.schema import build
+from headstart.config.study import StudyConfig
+from headstart.data.labelled import Label, read_labelled
+from headstart.data.readers.sources import weighted_path
+from headstart.data.splits import split_by_hash
 from headstart.errors import UserError
-from headstart.study.design import StudyConfig
 from headstart.study.settings import read_study
-from headstart.text.labelled import Label, read_labelled
-from headstart.text.mixture import weighted_path
-from headstart.text.splits import split_by_hash
 
 FOLDS, VALID_SHARE, UNREAD_VALID_SHARE = 5, 0.1, 1 / 6
 Settings = tuple[StudyConfig, dict[str, Any]]  # and the fields of the model
@@ -119,8 +120,10 @@ def unread(config: StudyConfig, directory: Path) -> StudyConfig:
 
 
 def _train_and_valid(config: StudyConfig) -> tuple[list[str], list[Label]]:
-    columns = {"text_column": config.reading.text_column, "label_column": config.reading.label_column}
-    sets = [read_labelled(path, **columns) for path in (config.finetune.train, config.finetune.valid)]
+    sets = [
+        read_labelled(path, config.reading.part(Reading))
+        for path in (config.finetune.train, config.finetune.valid)
+    ]
     return [text for one in sets for text in one.texts], [label for one in sets for label in one.labels]
 
 
@@ -171,7 +174,7 @@ def with_pretraining(config: StudyConfig, study: Path, directory: Path) -> Study
     directory.mkdir(parents=True, exist_ok=True)
     if not (directory / "pretrain").exists():
         os.symlink((study / "pretrain").resolve(), directory / "pretrain", target_is_directory=True)
-    tokenizer = dataclasses.replace(config.tokenizer, path=str(study / "tokenizer"))
+    tokenizer = dataclasses.replace(config.tokenizer, tokenizer=str(study / "tokenizer"))
     return dataclasses.replace(config, tokenizer=tokenizer)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from headstart.text.frames import masked_frame
-from headstart.text.tokenizer import Tokenizer
-from headstart.text.tokenizer_training import train
+from headstart.tokenizers.templates import template_of
+from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.tokenizers.training import train
 
 LONGEST = 512
 VOCAB = 32_768
@@ -27,12 +27,12 @@ class Reviews:
     @property
     def framed(self) -> list[np.ndarray]:
         """Each as a model reads it: `cls text sep`."""
-        frame = masked_frame(self.tokenizer)
+        frame = template_of(self.tokenizer, "masked")
         return [frame.one(ids, self.longest).tokens for ids in self.ids]
 
     @property
     def lengths(self) -> np.ndarray:
-        return np.array([len(ids) for ids in self.ids]) + masked_frame(self.tokenizer).cost
+        return np.array([len(ids) for ids in self.ids]) + template_of(self.tokenizer, "masked").cost
 
     @property
     def attended(self) -> float:
@@ -48,7 +48,7 @@ def prepare(directory: Path, tiny: bool) -> None:
         tokenizer, _ = tokenizer.with_role(role)  # type: ignore[arg-type]
     tokenizer.save(directory)
     longest = 64 if tiny else LONGEST
-    ids = [row[: longest - masked_frame(tokenizer).cost] for row in tokenizer.encode_many(texts)]
+    ids = [row[: longest - template_of(tokenizer, "masked").cost] for row in tokenizer.encode_many(texts)]
     ids = [row for row in ids if len(row)]
     np.savez(
         directory / "reviews.npz", ids=np.concatenate(ids), counts=[len(row) for row in ids], longest=longest
@@ -69,6 +69,6 @@ def _texts() -> list[str]:
 
 
 def _demo_texts() -> list[str]:
-    from headstart.text.demo_splits import reviews
+    from headstart.demo.corpus import reviews
 
     return [review.french for review in reviews(0, "train", 60)]

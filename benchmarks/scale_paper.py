@@ -9,9 +9,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headstart.model.presets import HeadConfig, ModelConfig, preset
-from headstart.plan.operations import Lengths, per_text
-from headstart.plan.parameters import count, symbols, tensors, total
+from headstart.config.model import HeadConfig, ModelConfig
+from headstart.config.presets import preset
+from headstart.planning.operations import per_text
+from headstart.planning.parameters import count, symbols, tensors, total
+from headstart.planning.workload import Lengths
 
 HEAD = HeadConfig(kind="lm")
 LENGTH = 2048

@@ -33,14 +33,14 @@ TEXTS = 64
 
 def child(run: str, mode: str, threads: str) -> None:
     """Serve until killed; the address is printed first."""
+    from headstart.machine import choose
     from headstart.serve.application import create_application
     from headstart.serve.listening import address_of, listen, server_for
     from headstart.serve.models import Models
-    from headstart.training.machine import choose
 
     machine = choose("cpu", "fp32", int(threads))
     machine.prepare()
-    application = create_application(Models.at([run], machine), is_batching=mode == MODES[0])
+    application = create_application(Models.at([run], machine), batching=mode == MODES[0])
     socket = listen("127.0.0.1", 0)
     print(address_of(socket), flush=True)
     server_for(application).run(sockets=[socket])
@@ -101,26 +101,25 @@ async def load(port: int, texts: list[str], clients: int, seconds: float) -> dic
 
 def lab_run(place: Path) -> str:
     """A classification run of the lab's shape; what it has learned does not matter here."""
-    from headstart.text.demo import write
-    from headstart.training.budget import Budget
-    from headstart.training.finetune import finetune
+    from headstart.demo.corpus import write
+    from headstart.training.tasks.finetune import finetune
 
     write(place / "demo")
     finetune(
         place / "demo" / "train.jsonl",
         out=place / "run",
-        preset_name="lab",
+        preset="lab",
         length=160,
-        budget=Budget(steps=3),
+        steps=3,
     )
     return str(place / "run")
 
 
 def texts_of(run: str, tokens: int) -> list[str]:
     """Texts that the run reads as so many tokens, its special ones counted."""
-    from headstart.text.demo_splits import reviews
-    from headstart.training.loading import load as load_run
-    from headstart.training.predicting import framed
+    from headstart.demo.corpus import reviews
+    from headstart.inference.predict import framed
+    from headstart.runs.load import load as load_run
 
     loaded, found = load_run(run), []
     words = " ".join(review.french for review in reviews(0, "unlabelled", count=40 * TEXTS)).split()

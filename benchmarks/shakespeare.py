@@ -14,14 +14,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from headstart.text.documents import pieces
-from headstart.text.tokenizer_training import train as train_tokenizer
-from headstart.training.budget import Budget
-from headstart.training.execute import Console
-from headstart.training.loop import LoopConfig
-from headstart.training.machine import choose
-from headstart.training.optimizer import OptimizerConfig
-from headstart.training.pretrain import pretrain
+from headstart.config.reading import Reading
+from headstart.config.training import LoopConfig, OptimizerConfig
+from headstart.data.readers.documents import pieces
+from headstart.machine import choose
+from headstart.tokenizers.training import train as train_tokenizer
+from headstart.training.fit import Console
+from headstart.training.tasks.pretrain import pretrain
 
 SHAPE = {"positions": "learned", "bias": False, "output_bias": False}
 SIZES = {
@@ -63,7 +62,7 @@ def main() -> None:
     steps, context = options.steps or size["steps"], size["model"]["context"]
     corpus = [data / "train.txt.gz"]
     words = train_tokenizer(
-        lambda: (p.text for p in pieces(corpus, documents="file")), kind="char", vocab=200
+        lambda: (p.text for p in pieces(corpus, Reading(documents="file"))), kind="char", vocab=200
     ).tokenizer
     machine = choose(device="auto" if options.size == "gpu" else "cpu")
     started = time.monotonic()
@@ -71,8 +70,8 @@ def main() -> None:
         os.environ["HEADSTART_CACHE"] = place
         result = pretrain(
             corpus, valid=data / "valid.txt.gz", out=Path(place) / "run", documents="file", tokenizer=words,
-            preset_name="gpt2", overrides={**SHAPE, "positions": options.positions, **shape},
-            budget=Budget(steps=steps), length=context, batch_tokens=size["batch"] * context,
+            preset="gpt2", model={**SHAPE, "positions": options.positions, **shape},
+            steps=steps, length=context, batch_tokens=size["batch"] * context,
             optimizer=OptimizerConfig(
                 optimizer=options.optimizer, betas=(0.9, 0.99), weight_decay=0.1
             ),
@@ -82,7 +81,7 @@ def main() -> None:
                 evaluate_every=max(1, steps // 20), patience=99,
                 average=options.average, average_decay=options.average_decay,
             ),
-            machine=machine, console=Console(tell=lambda line: print(line, file=sys.stderr)),
+            machine=machine, console=Console(log=lambda line: print(line, file=sys.stderr)),
         )  # fmt: skip
         log = [json.loads(line) for line in (Path(place) / "run/metrics.jsonl").read_text().splitlines()]
     valid = [(line["step"], line["loss"]) for line in log if line.get("event") == "valid"]

@@ -14,18 +14,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from headstart.objectives.masked import Corruption
-from headstart.text.demo import write
-from headstart.text.documents import pieces
-from headstart.text.tokenizer import Tokenizer
-from headstart.text.tokenizer_training import train as train_tokenizer
-from headstart.training.budget import Budget
-from headstart.training.finetune import finetune
-from headstart.training.loading import load
-from headstart.training.loop import LoopConfig
-from headstart.training.machine import Machine, choose
-from headstart.training.optimizer import OptimizerConfig
-from headstart.training.pretrain import pretrain
+from headstart.config.training import LoopConfig, OptimizerConfig
+from headstart.data.readers.documents import pieces
+from headstart.demo.corpus import write
+from headstart.machine import Machine, choose
+from headstart.runs.load import load
+from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.tokenizers.training import train as train_tokenizer
+from headstart.training.tasks.finetune import finetune
+from headstart.training.tasks.pretrain import pretrain
 
 ADAMW_RATES, MUON_RATES = (1e-4, 3e-4, 1e-3, 3e-3), (2e-3, 5e-3, 2e-2)
 LENGTH = 128
@@ -37,23 +34,23 @@ def optimizer_of(text: str) -> OptimizerConfig:
     if name == "adamw":
         return OptimizerConfig()
     rate, decay = map(float, numbers)
-    return OptimizerConfig(optimizer="muon", matrix_rate=rate, weight_decay=decay)
+    return OptimizerConfig(optimizer="muon", muon_lr=rate, weight_decay=decay)
 
 
 def base_by(text: str, place: Path, words: Tokenizer, steps: int, machine: Machine) -> dict[str, Any]:
     """A base in two phases; how large its matrices are, and its loss."""
     common: dict[str, Any] = {
         "objective": "masked", "length": LENGTH, "batch_tokens": 2048, "optimizer": optimizer_of(text),
-        "learning_rate": 1e-3, "corruption": Corruption(share=0.3), "machine": machine,
+        "learning_rate": 1e-3, "mask_prob": 0.3, "machine": machine,
     }  # fmt: skip
     corpus = [place / "unlabelled.txt"]
     first, second = place / f"{text}-first", place / text
     pretrain(
-        corpus, out=first, tokenizer=words, overrides={"direction": "bidirectional"},
-        budget=Budget(steps=steps // 2), loop=LoopConfig(schedule="constant", warmup=0.02), **common,
+        corpus, out=first, tokenizer=words, model={"direction": "bidirectional"},
+        steps=steps // 2, loop=LoopConfig(schedule="constant", warmup=0.02), **common,
     )  # fmt: skip
     result = pretrain(
-        corpus, out=second, start=first, budget=Budget(steps=steps - steps // 2),
+        corpus, out=second, start=first, steps=steps - steps // 2,
         loop=LoopConfig(schedule="linear", warmup=0.01), **common,
     )  # fmt: skip
     parameters = load(second).model.named_parameters()
@@ -67,7 +64,7 @@ def accuracies(text: str, place: Path, labels: int, machine: Machine) -> dict[st
     ways: dict[str, dict[str, Any]] = {"head alone": {"freeze": "base", "learning_rate": 3e-3}}
     ways |= {f"adamw {rate:g}": {"learning_rate": rate} for rate in ADAMW_RATES}
     ways |= {
-        f"muon {rate:g}": {"learning_rate": 1e-3, "optimizer": OptimizerConfig(optimizer="muon", matrix_rate=rate)}
+        f"muon {rate:g}": {"learning_rate": 1e-3, "optimizer": OptimizerConfig(optimizer="muon", muon_lr=rate)}
         for rate in MUON_RATES
     }  # fmt: skip
     found = {}
@@ -75,7 +72,7 @@ def accuracies(text: str, place: Path, labels: int, machine: Machine) -> dict[st
         result = finetune(
             place / "train.jsonl", valid=place / "valid.jsonl", test=place / "test.jsonl", labels=labels,
             out=place / f"{text}-{name}", start=place / text, pooling="mean", batch=32, length=LENGTH,
-            budget=Budget(epochs=8), loop=LoopConfig(schedule="linear", warmup=0.1), machine=machine, **way,
+            epochs=8, loop=LoopConfig(schedule="linear", warmup=0.1), machine=machine, **way,
         )  # fmt: skip
         found[name] = result["test"]["accuracy"]
     return found

@@ -31,14 +31,14 @@ from typing import Any
 
 import recipe
 
-from headstart.interop.importing import import_huggingface
+from headstart.config.study import FinetunePart, PretrainPart, StudyConfig, StudyPart, TokenizerPart
+from headstart.config.training import LoopConfig
+from headstart.interop.huggingface import import_huggingface
+from headstart.machine import choose
 from headstart.report.page import write_report
-from headstart.study.design import FinetunePart, PretrainPart, StudyConfig, StudyPart, TokenizerPart
+from headstart.study.record import StudyRecord
 from headstart.study.study import StudyProgress, study
-from headstart.training.budget import Budget
-from headstart.training.loop import LoopConfig
-from headstart.training.machine import choose
-from headstart.training.pretrain import pretrain
+from headstart.training.tasks.pretrain import pretrain
 
 OBJECTIVES = ["causal", "masked", "masked-nsp"]
 ARMS = ["majority", "tfidf", "scratch", "finetuned"]
@@ -88,7 +88,7 @@ def ag_news(data: Path, options: argparse.Namespace) -> StudyConfig:
     base = options.out / "wikitext-base"
     pretrain(
         [data / "wikitext-2" / "train.txt.gz"], valid=data / "wikitext-2" / "valid.txt.gz", out=base,
-        preset_name="lab", vocab=8_000, budget=Budget(epochs=8), length=256, batch_tokens=16_384,
+        preset="lab", vocab=8_000, epochs=8, length=256, batch_tokens=16_384,
         documents="line", loop=LoopConfig(schedule="cosine", warmup=0.05),
         machine=choose(options.device, fast=options.fast),
     )  # fmt: skip
@@ -117,7 +117,7 @@ def minilm(data: Path, options: argparse.Namespace) -> StudyConfig:
         study=StudyPart(arms=["majority", "tfidf", "scratch"], start=str(base), budgets=[100, 400]),
         finetune=FinetunePart(
             **labelled(data / "sst2", "jsonl"), epochs=4, least_steps=60, batch=16, length=64, pooling="mean",
-            rates=[5e-5, 1.5e-4, 5e-4], evaluations=2,
+            learning_rates=[5e-5, 1.5e-4, 5e-4], evaluations=2,
         ),
     )  # fmt: skip
 
@@ -157,7 +157,7 @@ def settings(options: argparse.Namespace) -> recipe.Settings:
 
 def carry_out(
     config: StudyConfig, model: dict[str, Any], directory: Path, options: argparse.Namespace
-) -> dict[str, Any]:
+) -> StudyRecord:
     told = -1
 
     def on_progress(progress: StudyProgress) -> None:
@@ -168,28 +168,28 @@ def carry_out(
 
     return study(
         config, out=directory, model=model, jobs=options.jobs, device=options.device, fast=options.fast,
-        tell=lambda line: print(line, file=sys.stderr),
+        log=lambda line: print(line, file=sys.stderr),
         command=["python", "benchmarks/studies.py", options.study], on_progress=on_progress,
     )  # fmt: skip
 
 
-def print_scores(found: dict[str, Any]) -> None:
-    for score in found["scores"]:
-        if score["accuracy"]:
-            a, clean = score["accuracy"], score["accuracy_without_leaks"]
-            interval = f"{100 * a['value']:.1f} ({100 * a['low']:.1f} to {100 * a['high']:.1f})"
-            without = f"  {100 * clean['value']:.1f} without leaked rows" if clean else ""
-            print(f"{score['arm']:<22} {score['budget']:>6} labels  {interval}{without}")
+def print_scores(record: StudyRecord) -> None:
+    for score in record.scores:
+        if score.accuracy:
+            a, clean = score.accuracy, score.accuracy_without_leaks
+            interval = f"{100 * a.value:.1f} ({100 * a.low:.1f} to {100 * a.high:.1f})"
+            without = f"  {100 * clean.value:.1f} without leaked rows" if clean else ""
+            print(f"{score.arm:<22} {score.budget:>6} labels  {interval}{without}")
 
 
-def print_folds(found: Sequence[dict[str, Any]]) -> None:
+def print_folds(records: Sequence[StudyRecord]) -> None:
     """Mean over the folds, its standard error by what they differ in, and each of them."""
-    for scores in zip(*(one["scores"] for one in found), strict=True):
-        values = [100 * score["accuracy"]["value"] for score in scores if score["accuracy"]]
+    for scores in zip(*(record.scores for record in records), strict=True):
+        values = [100 * score.accuracy.value for score in scores if score.accuracy]
         if values:
             error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
             each = " ".join(f"{value:.1f}" for value in values)
-            about = f"{scores[0]['arm']:<22} {scores[0]['budget']:>6} labels"
+            about = f"{scores[0].arm:<22} {scores[0].budget:>6} labels"
             print(f"{about}  {statistics.mean(values):.2f} ± {error:.2f}  ({each})")
 
 
@@ -239,9 +239,9 @@ def main() -> None:
         config = recipe.unread(config, directory)
     elif options.pretrained:
         config = recipe.with_pretraining(config, options.pretrained, directory)
-    found = carry_out(config, model, directory, options)
-    print("\n".join(found["verdict"]))
-    print_scores(found)
+    record = carry_out(config, model, directory, options)
+    print("\n".join(record.verdict))
+    print_scores(record)
     page = write_report(directory)
     print(page)
     if options.pictures:

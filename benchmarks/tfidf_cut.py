@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from headstart.config.reading import Reading
+from headstart.data.labelled import read_labelled
+from headstart.data.readers.documents import pieces
 from headstart.study.baselines import tfidf
-from headstart.text.documents import pieces
-from headstart.text.labelled import read_labelled
-from headstart.text.tokenizer_training import train as train_tokenizer
+from headstart.tokenizers.training import train as train_tokenizer
 
 
 def main() -> None:
@@ -33,7 +34,9 @@ def main() -> None:
         sys.exit("skipped: HEADSTART_DATA is not set")
     data = Path(os.environ["HEADSTART_DATA"])
     files = [data / name for name in options.corpus]
-    words = train_tokenizer(lambda: (piece.text for piece in pieces(files, documents="line"))).tokenizer
+    words = train_tokenizer(
+        lambda: (piece.text for piece in pieces(files, Reading(documents="line")))
+    ).tokenizer
     room = options.length - 2
     whole, cut, labels, classes = {}, {}, {}, []
     for part in ("train", "valid", "test"):
@@ -45,7 +48,8 @@ def main() -> None:
         share = np.mean([len(one) > room for one in ids])
         print(f"{part}: {len(ids):,} texts, {100 * share:.1f} % longer than {room} tokens", flush=True)
     for name, texts in (("whole", whole), ("cut", cut)):
-        found = tfidf(texts["train"], labels["train"], texts["valid"], labels["valid"], texts["test"])
+        known = (labels["valid"], texts["test"], len(classes))
+        found = tfidf(texts["train"], labels["train"], texts["valid"], *known)
         accuracy = np.mean(found.predictions == labels["test"])
         print(f"TF-IDF, {name} texts: {100 * accuracy:.1f} % on test", flush=True)
 

@@ -24,20 +24,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headstart.decoding.beam import Beam
+from headstart.config.generation import GenerationConfig
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
+from headstart.config.run import DataConfig, RunConfig
+from headstart.config.training import LoopConfig, Masking, OptimizerConfig
+from headstart.data.labelled import read_pairs
+from headstart.inference.translate import Translator
+from headstart.machine import Machine
 from headstart.model.model import build
 from headstart.model.positions import sinusoids
-from headstart.model.presets import HeadConfig, preset
-from headstart.objectives.masked import Corruption
-from headstart.text.frames import pad
-from headstart.text.pairs import read_pairs
-from headstart.text.tokenizer_training import train
-from headstart.training.loading import LoadedRun, load
-from headstart.training.loop import LoopConfig
-from headstart.training.machine import Machine
-from headstart.training.optimizer import OptimizerConfig
-from headstart.training.run_directory import DataConfig, RunConfig
-from headstart.training.translating import Search, Translator
+from headstart.runs.load import LoadedRun, load
+from headstart.tokenizers.templates import pad
+from headstart.tokenizers.training import train
 
 Translate = Callable[[list[str]], list[list[int]]]
 VOCAB, RANDOM_TOKENS = 8_000, 20
@@ -55,14 +54,14 @@ def random_run(texts: list[str]) -> LoadedRun:
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.03)
     described = RunConfig(
         objective="translation", frame="causal", length=128, batch=8, data=DataConfig(), model=config, head=head,
-        optimizer=OptimizerConfig(), loop=LoopConfig(), corruption=Corruption(),
+        optimizer=OptimizerConfig(), loop=LoopConfig(), masking=Masking(),
     )  # fmt: skip
     return LoadedRun(Path("random"), described, words, model.eval(), "", 0, True)
 
 
 def ours(run: LoadedRun, beams: int, threads: int, tokens: int | None) -> Translate:
     translator = Translator.of(run, Machine(torch.device("cpu"), "fp32", threads))
-    search = Search(beam=Beam(beams=beams), min_tokens=tokens or 0, max_tokens=tokens)
+    search = GenerationConfig(beam=beams, min_tokens=tokens or 0, max_tokens=tokens)
 
     def translate(texts: list[str]) -> list[list[int]]:
         return [one.candidates[0].ids for one in translator.translate(texts, search)]

@@ -15,9 +15,8 @@ import torch
 from loss_kernel import copied_bytes_per_second, timed
 from torch import Tensor
 
-from headstart.training import gpu_update
-from headstart.training.gpu_update import CHUNK, SUM_WARPS, UPDATE_WARPS, Updates
-from headstart.training.touched_rows import AdamW
+from headstart.kernels.adamw import AdamW
+from headstart.kernels.gpu.adamw import CHUNK, WARPS, Updates, is_available
 
 
 class Shape(NamedTuple):
@@ -32,14 +31,14 @@ MODELS = {
     "GPT-2 124M": Shape(12, 768, 3072, 50_304, 1024),
     "4 layers, width 200, vocabulary 8,192": Shape(4, 200, 800, 8_192, 256),
 }
-CUTS = [(CHUNK, (SUM_WARPS, UPDATE_WARPS)), (1024, (4, 4)), (2048, (4, 16)), (4096, (4, 16)), (4096, (8, 32))]
+CUTS = [(CHUNK, WARPS), (1024, (4, 4)), (2048, (4, 16)), (4096, (4, 16)), (4096, (8, 32))]
 RATE, STEPS, CLIP, COUNT, EAGER_ROUNDS = 1e-3, 3, 1.0, 1000.0, 20
 
 
 def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("There is no GPU here to measure.")
-    if not gpu_update.is_available():
+    if not is_available():
         sys.exit("DIFFERENT: kernels cannot be made here")
     bandwidth = copied_bytes_per_second()
     print(f"{torch.cuda.get_device_name()}: a copy reads and writes {bandwidth / 1e12:.2f} TB/s")

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Classify my own CSV
 #
-# You have a table with a column of texts and a column of labels. This page looks at it, asks what a simple model makes
-# of it, trains a small Transformer on it, and keeps that for later. Nothing is fetched from anywhere.
+# You have a table with a column of texts and a column of labels. This script checks the data, trains a TF-IDF baseline
+# and a small Transformer, compares them, and saves the Transformer. It makes no network requests.
 #
-# Set `HEADSTART_CSV` to your own file (columns `text` and `label`); without it the page writes one from the embedded
-# corpus: French book reviews, each with what its author thought of the book.
+# Set `HEADSTART_CSV` to your own file (columns `text` and `label`). Without it the script writes one from the embedded
+# corpus: French book reviews, labelled with the author's opinion.
 
 # %%
 import csv
@@ -20,13 +20,13 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 import headstart
-from headstart.text.check import check_data
-from headstart.text.demo import reviews
-from headstart.text.labelled import read_labelled
+from headstart.data.check import check_data
+from headstart.data.labelled import read_labelled
+from headstart.demo.corpus import reviews
 
-place = Path(os.environ.get("HEADSTART_EXAMPLES") or tempfile.mkdtemp(prefix="headstart-"))
-place.mkdir(parents=True, exist_ok=True)
-table = Path(os.environ.get("HEADSTART_CSV") or place / "reviews.csv")
+workdir = Path(os.environ.get("HEADSTART_EXAMPLES") or tempfile.mkdtemp(prefix="headstart-"))
+workdir.mkdir(parents=True, exist_ok=True)
+table = Path(os.environ.get("HEADSTART_CSV") or workdir / "reviews.csv")
 if "HEADSTART_CSV" not in os.environ:
     with table.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -35,11 +35,10 @@ if "HEADSTART_CSV" not in os.environ:
 print(f"{table}: {table.stat().st_size:,} bytes")
 
 # %% [markdown]
-# ## Look before training
+# ## Check the data
 #
-# How many rows and classes, and is anything wrong? A text that stands twice, with two labels, or under a class that has
-# hardly any rows, is cheaper to mend now than to wonder about later. (`headstart data check --train reviews.csv` prints
-# the same.)
+# How many rows and classes are there, and is anything wrong? Duplicates, contradicting labels and tiny classes are
+# cheaper to fix now than after training. (`headstart data check --train reviews.csv` prints the same.)
 
 # %%
 report = check_data({"train": table})
@@ -47,12 +46,12 @@ facts = report.sets["train"]
 print(f"{facts.rows:,} rows, classes {facts.class_counts}, the largest has {facts.majority_share:.0%}")
 for name, warning in report.warnings:
     print(f"{name}: {warning.message}")
-print({name: count for name, count in report.leaks.counts.items() if count} or "no text stands twice")
+print({name: count for name, count in report.leaks.counts.items() if count} or "no duplicate texts")
 
 # %% [markdown]
-# ## What would a simple model do?
+# ## A baseline: TF-IDF
 #
-# Words counted, and a line drawn through them: often enough. Whatever comes next has to beat it to be worth its while.
+# TF-IDF with logistic regression is often enough. The Transformer has to beat it to be worth its cost.
 
 # %%
 rows = read_labelled(table)
@@ -68,12 +67,12 @@ print(
 # %% [markdown]
 # ## A Transformer from scratch
 #
-# The same interface, since it is an estimator of scikit-learn: it works in `cross_val_score`, `GridSearchCV` and
-# pipelines. A tokenizer is trained on the texts first; `overrides` makes the base small enough for a short wait.
+# The interface is the same, because `TextClassifier` is a scikit-learn estimator: it works in `cross_val_score`,
+# `GridSearchCV` and pipelines. It trains a tokenizer on the texts first; `overrides` keeps the model small.
 
 # %%
 model = headstart.TextClassifier(
-    overrides={"width": 64, "ffn": 128, "heads": 4, "depth": 2},
+    model={"width": 64, "ffn": 128, "heads": 4, "depth": 2},
     vocab=2_000,
     length=96,
     epochs=6,
@@ -86,35 +85,35 @@ print(f"{model.result_['parameters']:,} parameters, {model.result_['step']:,} st
 print(f"Transformer from scratch: {model.score(test_texts, test_labels):.1%} right")
 
 # %% [markdown]
-# ## Ask it something
+# ## Predict
 #
-# A probability for each class, for three texts that it has not seen, with what their authors said.
+# The probability of each class for three test texts, with their true labels.
 
 # %%
-asked = test_texts[:3]
-for text, label, probabilities in zip(asked, test_labels, model.predict_proba(asked), strict=False):
+new_texts = test_texts[:3]
+for text, label, probabilities in zip(new_texts, test_labels, model.predict_proba(new_texts), strict=False):
     shares = ", ".join(
         f"{name} {share:.0%}" for name, share in zip(model.classes_, probabilities, strict=True)
     )
-    print(f"{shares} (in truth {label}): {text[:70]}…")
+    print(f"{shares} (true label {label}): {text[:70]}…")
 
 # %% [markdown]
-# ## Keep it
+# ## Save it
 #
 # A pickle of the estimator holds plain bytes: weights as safetensors, settings as TOML, the tokenizer as JSON.
 
 # %%
-kept = place / "classifier.pickle"
-kept.write_bytes(pickle.dumps(model))
-again = pickle.loads(kept.read_bytes())
+saved = workdir / "classifier.pickle"
+saved.write_bytes(pickle.dumps(model))
+loaded = pickle.loads(saved.read_bytes())
 print(
-    f"{kept.stat().st_size:,} bytes; the same answers: {(again.predict(asked) == model.predict(asked)).all()}"
+    f"{saved.stat().st_size:,} bytes; the same answers: {(loaded.predict(new_texts) == model.predict(new_texts)).all()}"
 )
 
 # %% [markdown]
 # ## What to do next
 #
-# * You have much more text without labels? Pretrain on it and start from there: `examples/pretrain_on_a_folder.py`.
-# * Is the difference between the two models more than luck? `headstart study --train reviews.csv --corpus texts.txt`
-#   repeats all of it over seeds and numbers of labels, and says so with intervals.
-# * `TextClassifier(directory="runs")` keeps each fit as a run, for `headstart predict`, `evaluate` and `serve`.
+# * If you have more text without labels, pretrain on it and start from there: `examples/pretrain_on_a_folder.py`.
+# * Is the difference between the two models more than chance? `headstart study --train reviews.csv --corpus texts.txt`
+#   repeats the comparison over seeds and label budgets and reports intervals.
+# * `TextClassifier(directory="runs")` saves each fit as a run, for `headstart predict`, `evaluate` and `serve`.

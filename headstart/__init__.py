@@ -7,37 +7,34 @@ __version__ = "0.1.0"
 
 # The public names, each with the module that has it; imported on first use, so that `import headstart` is light.
 _PUBLIC = {
-    "HeadConfig": "headstart.model.presets",
-    "ModelConfig": "headstart.model.presets",
-    "PRESETS": "headstart.model.presets",
+    "HeadConfig": "headstart.config.model",
+    "ModelConfig": "headstart.config.model",
+    "PRESETS": "headstart.config.presets",
     "TextClassifier": "headstart.interop.sklearn",
     "TextEncoder": "headstart.interop.sklearn",
-    "Tokenizer": "headstart.text.tokenizer",
+    "Tokenizer": "headstart.tokenizers.tokenizer",
     "build": "headstart.model.model",
-    "export_huggingface": "headstart.interop.exporting",
+    "export_huggingface": "headstart.interop.huggingface",
     "export_onnx": "headstart.interop.onnx",
-    "finetune": "headstart.training.finetune",
-    "import_huggingface": "headstart.interop.importing",
-    "load": "headstart.training.loading",
-    "preset": "headstart.model.presets",
-    "pretrain": "headstart.training.pretrain",
+    "finetune": "headstart.training.tasks.finetune",
+    "import_huggingface": "headstart.interop.huggingface",
+    "load": "headstart.runs.study_model",
+    "preset": "headstart.config.presets",
+    "pretrain": "headstart.training.tasks.pretrain",
     "swap": "headstart.model.model",
-    "train_translator": "headstart.training.translation",
-    "translate": "headstart.training.translating",
+    "train_translator": "headstart.training.tasks.finetune",
+    "translate": "headstart.inference.translate",
     "write_report": "headstart.report.page",
 }
 
 
-_CALLS = {"study"}  # packages that can be called
-
-
 def __getattr__(name: str) -> Any:
-    if name in _CALLS:
-        return importlib.import_module(f"headstart.{name}")
+    if name == "study":  # a package that can be called
+        return importlib.import_module("headstart.study")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'headstart' has no attribute {name!r}")
     return getattr(importlib.import_module(_PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*_PUBLIC, *_CALLS, "__version__"])
+    return sorted([*_PUBLIC, "study", "__version__"])

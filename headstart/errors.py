@@ -1,9 +1,44 @@
-"""What goes wrong, and the exit code that goes with it.
+"""What goes wrong: an exit code for scripts, a stable code for tests and searches, and a sentence for people.
 
 Each error says what came, what was expected and how to fix it; the command line prints it without a traceback.
+Sentences may change, codes do not.
 """
 
+import difflib
 import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+Code = Literal[
+    "bad-value",  # a setting has a value that it cannot have
+    "unknown-name",  # a key, column, label, preset, format … that does not exist
+    "conflict",  # settings that exclude each other, or one given twice
+    "missing",  # something that is needed was not given, or is not in the file
+    "no-file",  # nothing is there, or it cannot be opened
+    "exists",  # something else is there already
+    "bad-format",  # a file is not what its name or its use says
+    "bad-text",  # not UTF-8, control characters, empty
+    "bad-row",  # a row of data cannot be used
+    "too-few",  # rows, classes, documents
+    "too-large",  # beyond a limit
+    "not-a-run",  # a directory that is no run, no study, no checkpoint
+    "wrong-run",  # a run that cannot serve this verb
+    "changed",  # not what the run or study was begun with
+    "in-use",  # another process works on it
+    "unsupported",  # well-formed, but not built
+    "no-package",  # an extra is not installed
+    "no-device",  # no such accelerator, precision or node
+    "failed",  # a run could not be brought to its end
+    "not-finite",  # NaN or infinity in training
+    "corrupt",  # what is on disk is not what was written
+    "mismatch",  # what belongs together does not fit: tokenizer, shapes, digests
+    "disk-full",
+    "memory-full",
+    "device-lost",
+    "try-again",
+    "stopped",  # by a signal
+]
 
 
 def visible(text: str) -> str:
@@ -19,12 +54,15 @@ class HeadstartError(Exception):
     """An error that has a meaning for the user."""
 
     exit_code = 1
-    is_of_one_rank = False
-    """With several ranks: whether the first one does not fail with it too, and so does not tell of it."""
+    code: Code = "failed"
+    is_of_one_rank = (
+        False  # whether the first of several ranks does not fail with it too, and so does not report it
+    )
 
-    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
-        self.what, self.where, self.fix = what, where, fix
-        lines = [f"{where}: {what}" if where else what]
+    def __init__(self, what: str, *, where: str | Path = "", fix: str = "", code: Code | None = None) -> None:
+        self.what, self.where, self.fix = what, str(where), fix
+        self.code = code or self.code
+        lines = [f"{self.where}: {what}" if self.where else what]
         if fix:
             lines.append(f"fix: {fix}")
         super().__init__(visible("\n".join(lines)))
@@ -33,30 +71,42 @@ class HeadstartError(Exception):
 class RunFailed(HeadstartError):
     """The run started and could not be brought to its end."""
 
-    exit_code = 1
-
 
 class UserError(HeadstartError):
     """The command or its input cannot be used as given."""
 
     exit_code = 2
+    code: Code = "bad-value"
 
 
 class IntegrityError(HeadstartError):
     """What is on disk is not what was written, or belongs to something else."""
 
     exit_code = 3
+    code: Code = "corrupt"
 
 
 class TryAgain(HeadstartError):
     """Nothing is wrong with the input: the disk or the memory is full."""
 
     exit_code = 75
+    code: Code = "try-again"
 
 
 class MemoryFull(TryAgain):
     """There is not enough of a memory, which may be another's doing."""
 
+    code: Code = "memory-full"
+
 
 class DeviceLost(TryAgain):
     """The accelerator has failed, and in this process nothing works on it any more."""
+
+    code: Code = "device-lost"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: what was probably meant, or what there is."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"

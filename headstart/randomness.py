@@ -1,4 +1,4 @@
-"""The only source of randomness: a generator for each (seed, purpose, counters), whatever came before.
+"""The only source of randomness: a generator for each (seed, purpose, counters), which no earlier draw changes.
 
 Keys are hashed, not added: seed 1 step 5 must not be seed 2 step 4.
 """
@@ -19,5 +19,5 @@ def seed_of(seed: int, purpose: str, *counters: int | str) -> int:
 
 
 def stream(seed: int, purpose: str, *counters: int | str) -> np.random.Generator:
-    """The generator for this purpose at this place; calling again gives the same numbers again."""
+    """The generator for this purpose and these counters; calling again gives the same numbers again."""
     return np.random.Generator(np.random.Philox(key=_digest(seed, purpose, counters, 16)))

@@ -1,4 +1,4 @@
-"""What must never sing: something whose unpickling would run code."""
+"""An object whose unpickling runs code: it creates a file, so that a test sees whether anything unpickled it."""
 
 import builtins
 

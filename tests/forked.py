@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "safetensors.torch", "numpy", "headstart.training.checkpoint"])
+CONTEXT.set_forkserver_preload(["torch", "safetensors.torch", "numpy", "headstart.runs.checkpoint"])
 
 
 def _program(source, arguments, environment, output):

@@ -1,7 +1,10 @@
-"""Kernels in a child: on a GPU, or else as triton's interpreter runs them (it asks once for all whether it does)."""
+"""Kernels in a child: as triton's interpreter runs them, and on a GPU (triton asks once for all which it is)."""
 
 import forked
+import pytest
 import torch
+
+DEVICES = ["interpreter", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 # Before the program: sys.argv has where the cases are, the device, and where the results go.
 INTERPRETER = """
@@ -15,11 +18,11 @@ interpreter._patch_lang_tensor = patch_further
 """
 
 
-def results(program, cases, place):
+def results(program, cases, place, device):
     """What the program found for the cases, on the CPU."""
     torch.save(cases, place / "cases")
-    device, environment = ("cuda", {}) if torch.cuda.is_available() else ("cpu", {"TRITON_INTERPRET": "1"})
-    given = (INTERPRETER + program, place / "cases", device, place / "results")
+    torch_device, environment = ("cuda", {}) if device == "cuda" else ("cpu", {"TRITON_INTERPRET": "1"})
+    given = (INTERPRETER + program, place / "cases", torch_device, place / "results")
     code = forked.run(*given, output=place / "output", environment=environment, seconds=300)
     assert code == 0, (place / "output").read_text()
     return torch.load(place / "results", map_location="cpu")

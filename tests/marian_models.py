@@ -8,7 +8,7 @@ import pytest
 import tiny_runs
 import torch
 
-from headstart.text.demo import pairs
+from headstart.demo.corpus import pairs
 
 sentencepiece = pytest.importorskip("sentencepiece", reason="needs the extra sentencepiece")
 transformers = pytest.importorskip("transformers", reason="needs the extra hf")

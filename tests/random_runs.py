@@ -5,14 +5,14 @@ import dataclasses
 import small
 import torch
 
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
+from headstart.config.run import DataConfig, RunConfig
+from headstart.config.training import LoopConfig, Masking, OptimizerConfig
 from headstart.model.model import build
-from headstart.model.presets import HeadConfig, preset
-from headstart.objectives.masked import Corruption
-from headstart.training.checkpoint import weights_digest, write_tensors
-from headstart.training.loading import load
-from headstart.training.loop import LoopConfig
-from headstart.training.optimizer import OptimizerConfig
-from headstart.training.run_directory import DataConfig, RunConfig, RunDirectory
+from headstart.runs.checkpoint import weights_digest, write_tensors
+from headstart.runs.directory import RunDirectory
+from headstart.runs.load import load
 
 SHAPE = {"width": 16, "depth": 2, "heads": 2, "ffn": 24, "context": 40}
 
@@ -42,9 +42,9 @@ def write(
     run.write_config(
         RunConfig(
             objective=objective, frame="causal" if config.direction == "causal" else "masked", length=32, batch=4,
-            labels=[f"label {n}" for n in range(classes)] if labelled and objective != "regression" else [],
+            label_names=[f"label {n}" for n in range(classes)] if labelled and objective != "regression" else [],
             data=DataConfig(), model=config, head=head, optimizer=OptimizerConfig(), loop=LoopConfig(steps=0),
-            corruption=Corruption(),
+            masking=Masking(),
         )
     )  # fmt: skip
     run.write_result(

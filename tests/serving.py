@@ -11,9 +11,9 @@ from collections import namedtuple
 import tiny_runs
 
 from headstart.serve.application import create_application
-from headstart.serve.gate import Access, Limits
 from headstart.serve.listening import listen, server_for
 from headstart.serve.models import Models
+from headstart.serve.security import Access, Limits
 
 JSON = {"Content-Type": "application/json"}
 Answer = namedtuple("Answer", "status headers body")
@@ -92,18 +92,18 @@ def first_status(found):
 
 
 @contextlib.contextmanager
-def serving(*paths, access=None, limits=None, patience=None):
+def serving(*paths, access=None, limits=None, timeouts=None):
     """A server for the runs in these directories."""
     models = Models.at(paths, tiny_runs.MACHINE)
     application = create_application(models, access or Access(), limits or Limits())
-    with running(application, patience) as port:
+    with running(application, timeouts) as port:
         yield Served(port, models, application)
 
 
 @contextlib.contextmanager
-def running(application, patience=None):
+def running(application, timeouts=None):
     """An application in a server of its own; gives its port."""
-    server, at = server_for(application, patience), listen("127.0.0.1", 0)
+    server, at = server_for(application, timeouts), listen("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [at]}, daemon=True)
     thread.start()
     try:

@@ -5,22 +5,21 @@ from functools import cache
 import numpy as np
 import torch
 
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
+from headstart.config.training import LoopConfig, Masking, OptimizerConfig
+from headstart.data.packing import PackedBlocks
+from headstart.data.sentence_pairs import SentencePairs
+from headstart.data.token_store import Header, TokenStore
+from headstart.machine import Machine
 from headstart.model.model import build
-from headstart.model.presets import HeadConfig, preset
-from headstart.objectives.causal import Causal
 from headstart.objectives.classification import Classification
-from headstart.objectives.masked import Corruption, Corruptor, Masked
-from headstart.objectives.next_sentence import MaskedNextSentence
+from headstart.objectives.pretraining import Causal, Corruptor, Masked, MaskedNextSentence
 from headstart.randomness import stream
-from headstart.text.frames import causal_frame, masked_frame
-from headstart.text.packing import PackedBlocks
-from headstart.text.sentence_pairs import SentencePairs
-from headstart.text.store import TokenStore
-from headstart.text.tokenizer_training import train
-from headstart.training.checkpoint import weights_digest
-from headstart.training.loop import LoopConfig, Training
-from headstart.training.machine import Machine
-from headstart.training.optimizer import OptimizerConfig
+from headstart.runs.checkpoint import weights_digest
+from headstart.tokenizers.templates import template_of
+from headstart.tokenizers.training import train
+from headstart.training.loop import Training
 
 KINDS = ["causal", "masked", "masked-nsp", "classification"]
 
@@ -45,21 +44,29 @@ def tokenizer(vocab=320):
 def store(documents=40, sentences_each=3, seed=1):
     texts = sentences(documents * sentences_each, seed)
     ids = [list(map(int, row)) for row in tokenizer().encode_many(texts)]
-    return TokenStore.from_documents(
-        [ids[i : i + sentences_each] for i in range(0, len(ids), sentences_each)]
-    )
+    return store_of([ids[i : i + sentences_each] for i in range(0, len(ids), sentences_each)])
+
+
+def store_of(documents):
+    """A store in memory, from lists: documents of segments of ids."""
+    segments = [[segment for segment in document if len(segment)] for document in documents]
+    tokens = np.array([i for document in segments for segment in document for i in segment], np.uint32)
+    totals = [total for document in segments if (total := sum(map(len, document)))]
+    lengths = [len(segment) for document in segments for segment in document]
+    starts = [np.cumsum([0, *sizes], dtype=np.int64) for sizes in (totals, lengths)]
+    return TokenStore(tokens, *starts, Header("uint32", len(tokens), *(len(s) - 1 for s in starts)), None)
 
 
 def objective(kind, batch=4, length=24):
     """A small objective of each kind."""
-    frame = (causal_frame if kind in ("causal", "classification") else masked_frame)(tokenizer())
+    frame = template_of(tokenizer(), "causal" if kind in ("causal", "classification") else "masked")
     if kind == "classification":
         texts = sentences(24, seed=4)
         examples = [frame.one(ids, length) for ids in tokenizer().encode_many(texts)]
         targets = np.array(["belle" in text for text in texts], np.int64)
         head = HeadConfig(kind=kind, pooling="mean")
         return Classification(examples, targets, head, batch, tokenizer().id_of("pad"))
-    corruptor = Corruptor(tokenizer(), Corruption())
+    corruptor = Corruptor(tokenizer(), Masking())
     if kind == "masked-nsp":
         pairs = SentencePairs(store(), 2 * length, frame)
         return MaskedNextSentence(pairs, batch, corruptor, tokenizer().id_of("pad"))
@@ -82,7 +89,7 @@ def training(directory, kind="causal", optimizer=None, model=None, **loop):
         loop=LoopConfig(**{"steps": 12, "accumulate": 2, "save_every": 3, "save_every_seconds": 1e9, **loop}),
         machine=Machine(torch.device("cpu"), "fp32", 1),
         facts={"machine": {"threads": "1"}},
-        tell=lambda line: None,
+        log=lambda line: None,
     )
 
 

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from headstart.study.design import FinetunePart, PretrainPart, StudyConfig, StudyPart, TokenizerPart
-from headstart.text.demo import reviews
+from headstart.config.study import FinetunePart, PretrainPart, StudyConfig, StudyPart, TokenizerPart
+from headstart.demo.corpus import reviews
 
 MODEL = {"width": 16, "depth": 1, "heads": 2, "ffn": 32, "context": 64}
 
@@ -38,6 +38,6 @@ def small_config(files: dict[str, str], **changes) -> StudyConfig:
         pretrain=[PretrainPart(corpus=[files["corpus"]], steps=12, length=32, batch_tokens=128, evaluations=3)],
         finetune=FinetunePart(
             **{name: files[name] for name in ("train", "valid", "test")},
-            epochs=2, least_steps=4, batch=5, rates=[1e-3, 1e-2], length=32, evaluations=2,
+            epochs=2, least_steps=4, batch=5, learning_rates=[1e-3, 1e-2], length=32, evaluations=2,
         ),
     )  # fmt: skip

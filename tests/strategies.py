@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from headstart.model.presets import HeadConfig, ModelConfig
+from headstart.config.model import HeadConfig, ModelConfig
 
 SENTENCE_HEADS = ["classification", "multilabel", "regression"]
 

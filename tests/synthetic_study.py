@@ -8,13 +8,15 @@ LABELS = ["neg", "pos"]
 # Where each arm ends up with many labels, and how fast it gets there.
 CEILINGS = {
     "majority": (0.5, 0), "tfidf": (0.86, 1.1), "scratch": (0.83, 1.6), "frozen": (0.80, 0.5),
-    "finetuned": (0.88, 0.6), "shuffled": (0.835, 1.5), "scratch-long": (0.84, 1.4),
+    "finetuned": (0.88, 0.6), "shuffled": (0.835, 1.5), "scratch-long": (0.84, 1.4), "lsa": (0.85, 0.8),
+    "combined": (0.89, 0.55),
 }  # fmt: skip
 TITLES = {
-    "majority": "always the commonest class", "tfidf": "TF-IDF and logistic regression",
+    "majority": "always the majority class", "tfidf": "TF-IDF and logistic regression",
     "scratch": "trained from scratch", "frozen": "pretrained, only the head learns",
     "finetuned": "pretrained, then fine-tuned", "shuffled": "pretrained on shuffled tokens, then fine-tuned",
-    "scratch-long": "from scratch, with the pretraining's compute too",
+    "scratch-long": "from scratch, with the pretraining's compute too", "lsa": "TF-IDF, SVD and logistic regression",
+    "combined": "fine-tuned and TF-IDF, mixed",
 }  # fmt: skip
 TEXTS = [
     "Un roman magnifique, d'une finesse rare : je l'ai lu d'une traite et je le relirai.",
@@ -27,7 +29,7 @@ TEXTS = [
 
 
 def study(*, budgets=(50, 200, 1600), seeds=3, objectives=("causal",), extra=(), failed=(), labels=LABELS):
-    """A whole study; `extra` arms are frozen, shuffled and scratch-long, `failed` are (arm, budget, seed)."""
+    """A whole study; `extra` arms are those of TITLES that are not always there, `failed` are (arm, budget, seed)."""
     arms = _arms(objectives, extra)
     seeds = list(range(seeds))
     trials = [
@@ -56,6 +58,7 @@ def study(*, budgets=(50, 200, 1600), seeds=3, objectives=("causal",), extra=(),
         "data": _data(labels),
         "model": {"preset": "tiny", "parameters": 652800, "vocab": 2000,
                   "description": "2 layers, 128 wide, 4 heads, feed-forward 512, context 128"},
+        "rates": [0.0001, 0.0003, 0.001],
         "power": {"items": 2000, "seeds": len(seeds), "points": 1.4,
                   "sentence": "With 2,000 test items and 3 seeds, a difference of 1.4 points can be detected."},
         "arms": arms,
@@ -65,8 +68,8 @@ def study(*, budgets=(50, 200, 1600), seeds=3, objectives=("causal",), extra=(),
         "trials": trials,
         "scores": scores,
         "differences": _differences(arms, scores, max(budgets)),
-        "head_start": _head_start(arms, budgets),
-        "break_even": {"sentence": "The pretraining has paid for itself after 3 fine-tunings."},
+        "savings": _savings(arms, budgets),
+        "break_even": {"finetunings": 3.0, "sentence": "The pretraining has paid for itself after 3 fine-tunings."},
         "confusion": [_confusion(arm["name"], max(budgets), len(labels)) for arm in arms],
         "items": [
             {"row": 17 * i + 3, "text": text, "label": labels[i % len(labels)],
@@ -98,13 +101,13 @@ def write(directory, found, clock=None):
 def _arms(objectives, extra):
     arms = [
         {"name": name, "kind": name, "objective": None, "title": TITLES[name]}
-        for name in ("majority", "tfidf")
+        for name in ("majority", "tfidf", *(["lsa"] if "lsa" in extra else []))
     ]
     arms.append({"name": "scratch", "kind": "scratch", "title": TITLES["scratch"]})
-    for kind in ("frozen", "finetuned", "shuffled"):
-        for objective in objectives if kind == "finetuned" else objectives[:1]:
+    for kind in ("frozen", "finetuned", "combined", "shuffled"):
+        for objective in objectives if kind in ("finetuned", "combined") else objectives[:1]:
             if kind == "finetuned" or kind in extra:
-                is_many = kind == "finetuned" and len(objectives) > 1
+                is_many = kind in ("finetuned", "combined") and len(objectives) > 1
                 name = f"{kind}-{objective}" if is_many else kind
                 title = TITLES[kind] + (f" ({objective})" if is_many else "")
                 arms.append({"name": name, "kind": kind, "objective": objective, "title": title})
@@ -130,8 +133,8 @@ def _trial(arm, budget, seed, is_failed):
     if is_failed:
         return trial | {"status": "failed", "error": "the loss is not finite at step 12", "accuracy": None,
                         "macro_f1": None}  # fmt: skip
-    if arm["kind"] in ("majority", "tfidf"):
-        if arm["name"] == "tfidf":
+    if arm["kind"] in ("majority", "tfidf", "lsa", "combined"):
+        if arm["name"] != "majority":
             tries = [
                 {"rate": rate, "accuracy": accuracy - 0.01 * i, "loss": None}
                 for i, rate in enumerate((1, 10))
@@ -152,7 +155,7 @@ def _trial(arm, budget, seed, is_failed):
 
 def _estimate(values, width=0.018):
     if not values:
-        return {"value": None, "low": None, "high": None}
+        return None
     return {"value": float(np.mean(values)), "low": float(np.mean(values)) - width, "high": float(np.mean(values)) + width}  # fmt: skip # noqa: E501
 
 
@@ -171,7 +174,7 @@ def _scores(trials):
 
 
 def _differences(arms, scores, largest):
-    value = {(s["arm"], s["budget"]): s["accuracy"]["value"] for s in scores}
+    value = {(s["arm"], s["budget"]): s["accuracy"] and s["accuracy"]["value"] for s in scores}
     names = [arm["name"] for arm in arms]
     pairs = [
         (name, other) for name in names if name.startswith("finetuned") for other in ("scratch", "tfidf")
@@ -195,7 +198,7 @@ def _difference(arm, against, budget, reading, value):
             "low": value - 0.021, "high": value + 0.021, "p": p, "p_holm": min(1.0, 3 * p)}  # fmt: skip
 
 
-def _head_start(arms, budgets):
+def _savings(arms, budgets):
     found = []
     for name in (arm["name"] for arm in arms if arm["kind"] == "finetuned"):
         for budget in budgets:
@@ -208,9 +211,9 @@ def _head_start(arms, budgets):
                 {"arm": name, "against": "scratch", "budget": budget,
                  "labels": {"value": needed, "low": None if is_beyond else 3.0 * budget, "high": None,
                             "beyond": is_beyond, "below": False,
-                            "sentence": f"scratch needs {said} for what {name} reaches with {budget:,}"},
+                            "sentence": f"scratch needs {said} to match {name} with {budget:,}"},
                  "epochs": {"value": 3.0, "of": 10.0, "scratch": 9.0, "accuracy": 0.8,
-                            "sentence": f"{name} is after 3 of 10 epochs where scratch is at its best, after 9"}}
+                            "sentence": f"{name} needs 3 of 10 epochs to match the best of scratch"}}
             )  # fmt: skip
     return found
 
@@ -244,7 +247,11 @@ def _pretraining(objective, seed):
     ]  # fmt: skip
     return {"name": f"{objective}-s{seed}", "objective": objective, "seed": seed, "shuffled": False,
             "status": "done", "error": None, "steps": 3000, "tokens": 3072000, "operations": 1.2e13,
-            "loss": curve[-1]["loss"], "bits_per_byte": curve[-1]["bits_per_byte"], "curve": curve}  # fmt: skip
+            "loss": curve[-1]["loss"], "bits_per_byte": curve[-1]["bits_per_byte"], "curve": curve,
+            "base": {"status": "learned", "sentence": "The base has learned: loss 2.26 where frequencies give 6.5.",
+                     "steps": 3000, "epochs": 4.4, "tokens": 700000, "loss": curve[-1]["loss"], "train_loss": 2.1,
+                     "unigram_entropy": 6.5, "bigram_entropy": 4.9, "slope": -0.1,
+                     "frozen_above_chance": 0.301}}  # fmt: skip
 
 
 def _confusion(arm, budget, classes):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headstart.cli.main import application
+from headstart.cli.main import application, run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,6 +24,14 @@ COMMANDS = [
 def test_every_command_is_understood(command):
     words = shlex.split(command, comments=True)[1:]
     application(words).parse_args(words, exit_on_error=False, print_error=False)
+
+
+def test_plan_prints_the_sentence_of_the_guide(capsys):
+    command, sentence = re.search(
+        r"^headstart (plan .*)\n```\n\n.*\n\n```\n(does not fit .*)\n```", GUIDE, re.MULTILINE
+    ).groups()
+    assert run(shlex.split(command)) == 1
+    assert sentence in capsys.readouterr().out
 
 
 def test_the_walk_is_there():
@@ -48,9 +56,30 @@ def test_every_place_is_there(place):
     assert (ROOT / place).exists()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/results.md"])
+PAGES = ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as GitHub makes anchors of them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    places = [place for place in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in place]
-    missing = [place for place in places if not ((ROOT / page).parent / place).exists()]
+    missing = []
+    for path, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", text):
+        if "://" in path:
+            continue
+        target = (ROOT / page).parent / path if path else ROOT / page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            missing.append(f"{path}#{anchor}")
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_is_named_exists(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = re.findall(r"\b((?:headstart|tests|benchmarks|examples)/[\w/-]+\.(?:py|toml))\b", text)
+    assert [path for path in named if not (ROOT / path).exists()] == []

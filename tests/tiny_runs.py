@@ -12,13 +12,12 @@ from unittest import mock
 import small
 import torch
 
-from headstart.text.tokenizer_training import train as train_tokenizer
-from headstart.training.budget import Budget
-from headstart.training.finetune import finetune
-from headstart.training.loading import load
-from headstart.training.machine import Machine
-from headstart.training.optimizer import OptimizerConfig
-from headstart.training.pretrain import pretrain
+from headstart.config.training import OptimizerConfig
+from headstart.machine import Machine
+from headstart.runs.load import load
+from headstart.tokenizers.training import train as train_tokenizer
+from headstart.training.tasks.finetune import finetune
+from headstart.training.tasks.pretrain import pretrain
 
 MACHINE = Machine(torch.device("cpu"), "fp32", 1)
 LENGTH = 16
@@ -86,8 +85,8 @@ def _pretrained(kind):
     out = place() / kind
     pretrain(
         [files()["corpus"], files()["valid"]], out=out, objective=objective, valid=files()["valid"],
-        overrides={**SHAPE, "positions": positions, "context": context}, tokenizer=small.tokenizer(),
-        length=2 * LENGTH if kind == "masked-nsp" else LENGTH, batch_tokens=8 * LENGTH, budget=Budget(steps=4),
+        model={**SHAPE, "positions": positions, "context": context}, tokenizer=small.tokenizer(),
+        length=2 * LENGTH if kind == "masked-nsp" else LENGTH, batch_tokens=8 * LENGTH, steps=4,
         optimizer=OptimizerConfig(learning_rate=1e-2), machine=MACHINE,
     )  # fmt: skip
     return out
@@ -100,8 +99,8 @@ def _finetuned(kind):
     out = place() / kind
     finetune(
         files()[kind, "train"], out=out, task=task, start=None if from_scratch else path_of("causal"),
-        overrides={**SHAPE, "context": 64} if from_scratch else None, length=LENGTH if kind != "pairs" else 40,
+        model={**SHAPE, "context": 64} if from_scratch else None, length=LENGTH if kind != "pairs" else 40,
         tokenizer=(words if kind == "char" else small.tokenizer()) if from_scratch else None,
-        budget=Budget(steps=4), learning_rate=1e-2, machine=MACHINE,
+        steps=4, learning_rate=1e-2, machine=MACHINE,
     )  # fmt: skip
     return out

@@ -5,10 +5,9 @@ from functools import cache
 import small
 import tiny_runs
 
-from headstart.training.budget import Budget
-from headstart.training.loading import load
-from headstart.training.loop import LoopConfig
-from headstart.training.translation import train_translator
+from headstart.config.training import LoopConfig
+from headstart.runs.load import load
+from headstart.training.tasks.finetune import train_translator
 
 SHAPE = {"width": 16, "ffn": 24, "heads": 2, "depth": 1, "decoder_depth": 2, "context": 64}
 
@@ -32,13 +31,13 @@ def files():
 def train(out, **options):
     """A few steps on them."""
     settings = {
-        "valid": files()["valid"], "overrides": SHAPE, "tokenizer": small.tokenizer(), "length": 32,
-        "batch_tokens": 300, "budget": Budget(steps=4), "learning_rate": 1e-2, "machine": tiny_runs.MACHINE,
+        "train": files()["train"], "valid": files()["valid"], "model": SHAPE, "tokenizer": small.tokenizer(),
+        "length": 32, "batch_tokens": 300, "steps": 4, "learning_rate": 1e-2, "machine": tiny_runs.MACHINE,
         "loop": LoopConfig(schedule="inverse-sqrt"),
     }  # fmt: skip
     if options.get("start"):
-        settings |= {"overrides": None, "tokenizer": None}
-    return train_translator(files()["train"], out=out, **{**settings, **options})
+        settings |= {"model": None, "tokenizer": None}
+    return train_translator(out=out, **{**settings, **options})
 
 
 @cache
@@ -48,7 +47,7 @@ def path_of(kind="joint"):
     if kind == "separate":
         train(out, vocabularies="separate", tokenizer=None, vocab=300)
     else:
-        train(out, test=files()["test"], budget=Budget(steps=80))
+        train(out, test=files()["test"], steps=80)
     return out
 
 

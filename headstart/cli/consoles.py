@@ -1,9 +1,183 @@
-"""Where tables are printed."""
+"""What the verbs that use a run share: lines and progress on standard error, text and tables on standard output."""
 
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import progress
 from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from headstart.cli.options import Common
+from headstart.data.readers.sources import is_stdin
+from headstart.errors import visible
+
+if TYPE_CHECKING:
+    from headstart.inference.predict import Text as InputText
+    from headstart.machine import Machine
+    from headstart.runs.load import LoadedRun
+    from headstart.runs.study_model import StudyModel
+
+Log = Callable[[str], None]
+
+
+def open_run(run: Path, verb: str | None, common: Common) -> "tuple[LoadedRun, Machine]":
+    """A run, or the network of a study's model, that serves the verb (None: any), on the machine that was asked for."""
+    from headstart.runs.load import load
+    from headstart.runs.load import open_run as open_for
+    from headstart.runs.study_model import run_of
+
+    machine, path = _machine(common), run_of(run)
+    return open_for(path, verb, machine.device) if verb else load(path, machine.device), machine
+
+
+def open_model(run: Path, verb: str, common: Common) -> "tuple[LoadedRun | StudyModel, Machine]":
+    """A run or the model of a study that serves the verb, whatever arm it is."""
+    from headstart.runs.study_model import open_model as open_for
+
+    machine = _machine(common)
+    return open_for(run, verb, machine.device), machine
+
+
+def _machine(common: Common) -> "Machine":
+    from headstart.machine import choose
+
+    machine = choose(common.device, common.precision, common.threads)
+    machine.prepare()
+    return machine
+
+
+def read_texts(file: str, run: "LoadedRun | StudyModel", given: dict[str, Any]) -> "Iterator[InputText]":
+    """The texts of a file, by default from the column that the run was trained on."""
+    from headstart.config.reading import Reading
+    from headstart.inference.predict import texts_in_file
+
+    log_standard_input(file)
+    return texts_in_file(file, Reading(**{"text_column": run.config.data.text_column, **given}))
+
+
+def log(line: str, console: Console | None = None) -> None:
+    """A line for a person, on standard error: above the bar, where its console is given."""
+    console = console or Console(stderr=True)
+    console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
+
+
+def log_truncated(count: int, length: int) -> None:
+    """How many texts were longer than the run reads."""
+    if count:
+        are, were = ("text is", "was") if count == 1 else ("texts are", "were")
+        log(f"{count:,} {are} longer than {length:,} tokens and {were} cut there")
+
+
+def log_standard_input(file: str) -> None:
+    """Say at a terminal that standard input is read."""
+    if is_stdin(file) and sys.stdin is not None and sys.stdin.isatty():
+        log("reading standard input, a text a line; Ctrl-D ends it")
+
+
+def printed(text: str) -> str:
+    """Text for standard output: as it is for a file or a pipe, escaped where it could drive a terminal."""
+    return visible(text) if sys.stdout.isatty() else text
 
 
 def table_console() -> Console:
     """Standard output, as wide as its terminal; where it is none, as wide as a table needs: nothing is cut."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=1000)
+    width = None if sys.stdout.isatty() else 1000
+    return Console(highlight=False, soft_wrap=True, width=width)
+
+
+def plain_table(
+    *columns: str | Column, rows: Iterable[Iterable[str | Text]], numbers: Sequence[str] = (), **options: Any
+) -> Table:
+    """A table without lines; the columns of numbers come last and are aligned to the right."""
+    right = [Column(name, justify="right") for name in numbers]
+    table = Table(*columns, *right, **{"box": None, "pad_edge": False, "header_style": "bold", **options})
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+@contextmanager
+def spinner(task: str, *, is_printing: bool = False) -> Iterator[None]:
+    """A spinner on standard error, where that is a terminal and not the one that is printed to."""
+    console = Console(stderr=True)
+    if not console.is_terminal or (is_printing and sys.stdout.isatty()):
+        yield
+        return
+    with console.status(visible(task)):
+        yield
+
+
+def _bars(*columns: progress.ProgressColumn) -> progress.Progress:
+    """Progress bars on standard error, which go when they are done; silent where that is no terminal."""
+    console = Console(stderr=True)
+    # Lines that are printed meanwhile appear above the bar, unless they go to a file.
+    return progress.Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),
+    )  # fmt: skip
+
+
+def _plain_bar() -> progress.Progress:
+    name, time_left = progress.TextColumn("{task.description}", markup=False), progress.TimeRemainingColumn()
+    return _bars(name, progress.BarColumn(), progress.TaskProgressColumn(), time_left)
+
+
+@contextmanager
+def long_task(name: str, done: progress.ProgressColumn) -> Iterator[tuple[Log, Callable[..., None]]]:
+    """How to log during a long task, and how to update its bar: `completed`, `total`, and a line `about` it."""
+    about, time_left = progress.TextColumn("{task.fields[about]}"), progress.TimeRemainingColumn()
+    with _bars(progress.TextColumn(name), progress.BarColumn(), done, about, time_left) as bar:
+        task = bar.add_task("", total=1, about="", visible=False)
+        yield partial(log, console=bar.console), partial(bar.update, task, visible=True)
+
+
+@contextmanager
+def progress_bar(task: str) -> Iterator[Callable[[float], None]]:
+    """A bar on standard error, to be called with the share that is done; silent where that is no terminal."""
+    with _plain_bar() as bar:
+        number = bar.add_task(visible(task), total=None)
+        yield lambda share: bar.update(number, total=1.0, completed=share)
+
+
+class ByteBar:
+    """Progress bars over the bytes of some files, one after another."""
+
+    def __init__(self, bar: progress.Progress, total_bytes: int | None) -> None:
+        self._bar, self._total = bar, total_bytes
+        self._task = bar.add_task("", visible=False)
+
+    def stage(self, name: str) -> None:
+        """Begin to read the files once more."""
+        self._bar.reset(self._task, total=self._total, description=name, visible=True)
+
+    def advance(self, byte_count: int) -> None:
+        """So many bytes were read."""
+        self._bar.advance(self._task, byte_count)
+        (task,) = self._bar.tasks
+        if task.description == "learning" and task.total is not None and task.completed >= task.total:
+            # Everything is read; how long the learning itself takes is not known beforehand.
+            self._bar.update(self._task, total=None, description="learning pieces")
+
+
+@contextmanager
+def byte_progress(paths: Sequence[str]) -> Iterator[ByteBar]:
+    """Bars over the bytes of these files, on standard error; silent where that is no terminal."""
+    sizes = [os.path.getsize(path) for path in paths if os.path.isfile(path)]
+    with _plain_bar() as bar:
+        yield ByteBar(bar, sum(sizes) if len(sizes) == len(paths) else None)
+
+
+def argument_text(text: str) -> str:
+    """The text of the command line, or standard input without its last line break."""
+    if text not in ("-", "/dev/stdin"):
+        return text
+    from headstart.config.reading import Reading
+    from headstart.data.readers.files import text_blocks
+
+    return "".join(text_blocks(text, Reading())).removesuffix("\n")

@@ -1,145 +1,165 @@
-"""`headstart evaluate`: the scores of a run on other data."""
+"""`headstart evaluate` and `headstart compare`: the scores of one run, or of two, on other data."""
 
 import dataclasses
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column
+from rich.text import Text
 
-from headstart.cli.options import Common, CommonFlags, ReadingFlags, ReadingOptions
-from headstart.cli.running import machine_of
+from headstart.cli.consoles import (
+    log,
+    open_model,
+    open_run,
+    plain_table,
+    progress_bar,
+    spinner,
+    table_console,
+)
+from headstart.cli.options import BEAM, READING, BeamFlags, Common, CommonFlags, ReadingFlags, RunPath
+from headstart.config.generation import BEAM_OF_FIVE
 from headstart.errors import visible
 
-
-def note(line: str) -> None:
-    """A line for a person, on standard error."""
-    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(visible(line))
-
-
-def printed(text: str) -> str:
-    """Text for standard output: as it is for a file or a pipe, escaped where it could drive a terminal."""
-    return visible(text) if sys.stdout.isatty() else text
-
-
-@contextmanager
-def working(on_what: str, *, is_printing: bool = False) -> Iterator[None]:
-    """A sign of life on standard error, where that is a terminal, and not the one that is being printed to."""
-    console = Console(stderr=True)
-    if not console.is_terminal or (is_printing and sys.stdout.isatty()):
-        yield
-        return
-    with console.status(visible(on_what)):
-        yield
-
-
-@contextmanager
-def advancing(on_what: str) -> Iterator[Callable[[float], None]]:
-    """A bar on standard error that a share of the work is told to; silent where that is no terminal."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(visible(on_what), total=None)
-        yield lambda share: bar.update(task, total=1.0, completed=share)
+if TYPE_CHECKING:
+    from headstart.inference.compare import Comparison
 
 
 def evaluate(
-    run: Path,
+    run: RunPath,
     *,
     data: str,
     length: int | None = None,
-    beam: int = 5,
-    length_penalty: float = 1.0,
-    reading: ReadingFlags = ReadingOptions(),
+    generation: BeamFlags = BEAM,
+    reading: ReadingFlags = READING,
     common: CommonFlags = Common(),
 ) -> None:
     """The scores of a run on data that it has not seen.
 
-    A causal run gives loss, perplexity and bits per byte; a masked one the loss and accuracy at hidden tokens, and
-    of pairs where it has learned them; a fine-tuned one the measures of its task; a translation run the loss, and
-    BLEU and chrF by sacreBLEU, from 0 to 100, with their signatures. Shares are fractions.
+    A causal run gives loss, perplexity and bits per byte; a masked one the loss and accuracy at masked tokens, and
+    of sentence pairs where it was trained on them; a fine-tuned one the metrics of its task; a translation run the
+    loss, and BLEU and chrF by sacreBLEU, from 0 to 100, with their signatures. Shares are fractions.
 
     For example:
 
         headstart evaluate runs/base --data other.txt
-
         headstart evaluate runs/tuned --data test.jsonl --json
-
         headstart evaluate runs/base --data novel.txt --documents file --length 1024
-
         headstart evaluate runs/english-french --data test.tsv --beam 5
 
-    Parameters
-    ----------
-    run
-        A run's directory.
-    data
-        A corpus for a language model, labelled rows for a fine-tuned run, pairs for a translation run; - for standard
-        input.
-    length
-        Tokens to read at once (default: as trained). A causal run then gives the loss by position too; beyond the
-        trained length that shows how far its positions carry.
-    beam
-        Ways that the search for a translation keeps open; 1 is greedy.
-    length_penalty
-        How a translation's length counts: 0 favours short ones, 1 ranks by the mean over the tokens.
+    Args:
+        data: A corpus for a language model, labelled rows for a fine-tuned run, pairs for a translation
+            run; - for standard input.
+        length: Tokens to read at once (default: as trained). A causal run then gives the loss by position
+            too; beyond the trained length that shows how far its positions carry.
     """
-    from headstart.training.using import evaluate_run, open_run
+    from headstart.inference.evaluate import evaluate_run
 
-    machine = machine_of(common)
-    machine.prepare()
-    loaded = open_run(run, "evaluate", machine)
-    with advancing(f"evaluating {run} on {data}") as on_share:
-        how = dataclasses.replace(loaded.config.data, **reading.given())
-        found = evaluate_run(
-            loaded,
-            data,
-            machine,
-            length=length,
-            beams=beam,
-            length_penalty=length_penalty,
-            reading=how,
-            tell=note,
-            on_share=on_share,
-        )
+    loaded, machine = open_model(run, "evaluate", common)
+    with progress_bar(f"evaluating {run} on {data}") as on_share:
+        evaluation = evaluate_run(
+            loaded, data, machine, length=length, log=log, on_share=on_share,
+            generation=dataclasses.replace(BEAM_OF_FIVE, **generation.given()),
+            reading=dataclasses.replace(loaded.config.data, **reading.given()),
+        )  # fmt: skip
     if common.json:
-        print(json.dumps({"run": str(run), "objective": loaded.config.objective, **found.as_json()}))
+        print(json.dumps({"run": str(run), "objective": loaded.config.objective, **evaluation.as_json()}))
         return
     is_text = loaded.config.objective in ("causal", "masked", "masked-nsp")
-    print_metrics({**found.metrics, "predicted tokens" if is_text else "rows": found.count})
-    for name, signature in found.details.get("signatures", {}).items():
-        print(f"{name:<20}{signature}")
-    if "buckets" in found.details:
-        _print_positions(found.details)
-
-
-def print_metrics(metrics: dict[str, float]) -> None:
-    """A measure a line."""
-    for key, value in metrics.items():
+    scores = {**evaluation.metrics, "predicted tokens" if is_text else "rows": evaluation.count}
+    for key, value in scores.items():
         print(f"{key:<20}{value:,}" if isinstance(value, int) else f"{key:<20}{value:.4f}")
-
-
-def _print_positions(details: dict[str, Any]) -> None:
-    table = Table("tokens read", box=None, pad_edge=False, header_style="bold")
-    for title in ("loss", "tokens", ""):
-        table.add_column(title, justify="right" if title else "left")
-    for bucket in details["buckets"]:
-        loss, is_beyond = bucket["loss"], bucket["first"] > details["trained_length"]
-        table.add_row(
-            f"{bucket['first']:,}–{bucket['last']:,}",
-            "–" if loss is None else f"{loss:.4f}",
-            f"{bucket['count']:,}",
-            "beyond the trained length" if is_beyond else "",
-        )
+    for name, signature in evaluation.details.get("signatures", {}).items():
+        print(f"{name:<20}{signature}")
+    if "buckets" not in evaluation.details:
+        return
+    rows = []
+    for bucket in evaluation.details["buckets"]:
+        loss = "–" if bucket["loss"] is None else f"{bucket['loss']:.4f}"
+        beyond = "beyond the trained length" if bucket["first"] > evaluation.details["trained_length"] else ""
+        rows.append((f"{bucket['first']:,}–{bucket['last']:,}", loss, f"{bucket['count']:,}", beyond))
     print()
-    Console(highlight=False, soft_wrap=True).print(table)
+    right = [Column(title, justify="right") for title in ("loss", "tokens")]
+    table_console().print(plain_table("tokens read", *right, "", rows=rows))
+
+
+def compare(
+    first: RunPath,
+    second: RunPath,
+    *,
+    data: str,
+    length: int | None = None,
+    reading: ReadingFlags = READING,
+    common: CommonFlags = Common(),
+) -> None:
+    """Two runs on the same data: the scores of each, and the difference with its 95 % interval.
+
+    Fine-tuned runs of one task are compared text by text (with McNemar's exact test where texts are right or
+    wrong), causal runs by bits per byte, document by document, or block by block where there are few documents.
+    The difference is the second score minus the first.
+
+    For example:
+
+        headstart compare runs/scratch runs/tuned --data test.jsonl
+        headstart compare runs/base runs/second --data other.txt --json
+
+    Args:
+        data: Labelled rows, or a corpus for causal runs.
+        length: Tokens to read at once (default: each as trained).
+    """
+    from headstart.inference.compare import compare as compared
+
+    (one, machine), (other, _) = (open_run(path, "compare", common) for path in (first, second))
+    with spinner(f"comparing on {data}"):
+        how = dataclasses.replace(one.config.data, **reading.given())
+        comparison = compared(one, other, data, machine, length=length, reading=how, log=log)
+    names = (str(first), str(second))
+    if not common.json:
+        _print(names, comparison)
+        return
+    of = {"measure": comparison.measure, "confidence": 0.95, "unit": comparison.unit}
+    answer = {
+        "runs": [{"run": name, "metrics": m} for name, m in zip(names, comparison.metrics, strict=True)],
+        "difference": {**of, **comparison.difference._asdict()},
+        "count": comparison.unit_count,
+        "agreement": comparison.agreement or None,
+        "settings": {key: list(values) for key, values in comparison.settings.items()},
+    }
+    print(json.dumps(answer))
+
+
+def _print(names: tuple[str, str], comparison: "Comparison") -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    headers = [Column(Text(visible(name))) for name in names]
+    first, second = comparison.metrics
+    rows = [(measure, f"{first[measure]:.4f}", f"{second[measure]:.4f}") for measure in first]
+    console.print(plain_table("", *headers, rows=rows))
+    console.print(f"\n{_sentence(comparison)}")
+    if comparison.agreement:
+        counts = comparison.agreement
+        console.print(
+            f"Of {comparison.unit_count:,} texts both have {counts['both_right']:,} right, the first alone "
+            f"{counts['only_first_right']:,}, the second alone {counts['only_second_right']:,}, neither "
+            f"{counts['neither_right']:,}; McNemar's exact p = {counts['mcnemar_p']:.4g}."
+        )
+    if comparison.settings:
+        console.print("\nSettings that differ")
+        settings = [
+            [Text(visible(text if len(text) <= 60 else text[:57] + "…")) for text in (key, *map(str, values))]
+            for key, values in comparison.settings.items()
+        ]
+        console.print(plain_table("", "first", "second", rows=settings))
+
+
+def _sentence(comparison: "Comparison") -> str:
+    """What the interval says, in words."""
+    value, low, high = comparison.difference
+    about = f"{comparison.measure}, second minus first: {value:+.4f}"
+    if low is None or high is None:
+        return f"{about}; too little data for an interval."
+    about += f", 95 % interval {low:+.4f} to {high:+.4f}"
+    about += f" (paired over {comparison.unit_count:,} {comparison.unit}s)"
+    if low <= 0 <= high:
+        return f"{about}: no significant difference."
+    is_less_better = comparison.measure in ("bits_per_byte", "mae")
+    return f"{about}: the {'second' if (value < 0) == is_less_better else 'first'} is better."

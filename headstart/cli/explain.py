@@ -1,15 +1,28 @@
-"""`headstart explain`: pictures of the mask and the positions, and what a layer costs."""
+"""`headstart explain`: pictures of the mask, the positions and a run's attention, and what a layer costs."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
-from rich.table import Table
 
-from headstart.cli.options import Common, CommonFlags, Numbers
-from headstart.errors import UserError
+from headstart.cli.consoles import argument_text, log, open_run, plain_table, progress_bar
+from headstart.cli.options import Common, CommonFlags, Numbers, RunPath, SvgPath
+from headstart.errors import UserError, visible
+
+if TYPE_CHECKING:
+    from headstart.inference.attention_maps import AttentionMaps
+    from headstart.runs.load import LoadedRun
+
+
+def _write(path: Path, picture: str) -> None:
+    """Write an SVG or HTML file."""
+    try:
+        path.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        what = f"cannot be written ({error.strerror})"
+        raise UserError(what, where=path, fix="give another --out", code="no-file") from error
 
 
 def mask(
@@ -20,7 +33,7 @@ def mask(
     left_padding: int = 0,
     right_padding: int = 0,
     text: str | None = None,
-    out: Path = Path("mask.svg"),
+    out: SvgPath = Path("mask.svg"),
     common: CommonFlags = Common(),
 ) -> None:
     """Draw who may look at whom: the square subsequent mask, padding, documents side by side.
@@ -28,117 +41,154 @@ def mask(
     For example:
 
         headstart explain mask --length 12
-
         headstart explain mask --text "Bonjour les amis lecteurs" --left-padding 2
-
         headstart explain mask --length 12 --documents 5,7 --out packed.svg
 
-    Parameters
-    ----------
-    length
-        How many positions.
-    direction
-        Itself and the past, or everything.
-    documents
-        Lengths of documents packed side by side, such as 5,7; together they are the length.
-    left_padding
-        How many of the positions are padding at the beginning.
-    right_padding
-        How many of the positions are padding at the end.
-    text
-        Words to put at the positions instead of numbers.
-    out
-        The SVG file to write.
+    Args:
+        length: How many positions.
+        direction: Itself and the past, or everything.
+        documents: Lengths of documents packed side by side, such as 5,7; together they are the length.
+        left_padding: How many of the positions are padding at the beginning.
+        right_padding: How many of the positions are padding at the end.
+        text: Words to put at the positions instead of numbers.
     """
     words = text.split() if text else None
     length = left_padding + len(words) + right_padding if words else length
     if length < 1 or left_padding < 0 or right_padding < 0 or left_padding + right_padding > length:
-        raise UserError(
-            f"{left_padding} + {right_padding} positions of padding in a length of {length}",
-            fix="give a length of at least 1, and padding within it",
-        )
+        what = f"{left_padding} + {right_padding} positions of padding in a length of {length}"
+        raise UserError(what, fix="give a length of at least 1, and padding within it")
     if documents and (sum(documents) != length or min(documents) < 1):
-        raise UserError(
-            f"documents of {', '.join(map(str, documents))} positions in a length of {length}",
-            fix="give positive lengths whose sum is the length",
-        )
+        what = f"documents of {', '.join(map(str, documents))} positions in a length of {length}"
+        raise UserError(what, fix="give positive lengths whose sum is the length")
     import numpy as np
     import torch
 
-    from headstart.model.masks import build_mask, subsequent_mask
-    from headstart.report.charts import mask_chart
+    from headstart.inference.attention_maps import mask_of
+    from headstart.report.explain_charts import mask_chart
 
-    present = np.ones(length, dtype=bool)
-    present[:left_padding] = False
-    present[length - right_padding :] = False
+    positions = np.arange(length)
+    present = (positions >= left_padding) & (positions < length - right_padding)
     numbers = torch.tensor(np.repeat(range(len(documents)), documents))[None] if documents else None
-    found = build_mask(
-        length,
-        length,
-        causal=direction == "causal",
-        keys_present=None if present.all() else torch.tensor(present[None]),
-        query_documents=numbers,
-        key_documents=numbers,
-    )
-    if found.causal_square:
-        grid = subsequent_mask(length).numpy()
-    elif found.allowed is None:
-        grid = np.ones((length, length), dtype=bool)
-    else:
-        grid = found.allowed[0, 0].expand(length, length).numpy().copy()
+    masked = {"keys_present": None if present.all() else torch.tensor(present[None]), "documents": numbers}
+    grid = mask_of(length, length, is_causal=direction == "causal", **masked).copy()
     grid[~present] = False  # padding looks at nothing that anyone would read
+    labels = [str(i) for i in range(1, length + 1)]
     if words:
         labels = ["pad"] * left_padding + words + ["pad"] * right_padding
-    else:
-        labels = [str(i) for i in range(1, length + 1)]
-    title = (
-        "Each position sees itself and the past" if direction == "causal" else "Each position sees everything"
-    )
+    title = f"Each position sees {'itself and the past' if direction == 'causal' else 'everything'}"
     title += ", within its document" if documents else ""
-    write_picture(out, mask_chart(grid, labels, title, ~present))
+    _write(out, mask_chart(grid, labels, title, ~present))
     if common.json:
         print(json.dumps({"out": str(out), "allowed": grid.astype(int).tolist()}))
         return
-    console = Console(highlight=False)
-    if length <= 40:
-        for row in grid:
-            console.print(" ".join("■" if seen else "·" for seen in row))
-    console.print(f"wrote {out}", markup=False)
+    for row in grid if length <= 40 else ():
+        print(" ".join("■" if seen else "·" for seen in row))
+    print(visible(f"wrote {out}"))
 
 
 def positions(
-    *, width: int = 64, length: int = 100, out: Path = Path("positions.svg"), common: CommonFlags = Common()
+    *,
+    width: int = 64,
+    length: int = 100,
+    out: SvgPath = Path("positions.svg"),
+    common: CommonFlags = Common(),
 ) -> None:
     """Draw the sinusoidal positions: what is added where, and how alike positions are.
 
     For example:
 
         headstart explain positions --width 64 --length 100
-
         headstart explain positions --width 200 --length 512 --out lab.svg
 
-    Parameters
-    ----------
-    width
-        Width of the model.
-    length
-        How many positions.
-    out
-        The SVG file to write.
+    Args:
+        width: Width of the model.
+        length: How many positions.
     """
     if width < 1 or length < 2:
         raise UserError(f"width {width} and length {length}", fix="give a width from 1 and a length from 2")
     import torch
 
     from headstart.model.positions import sinusoids
-    from headstart.report.charts import positions_chart
+    from headstart.report.explain_charts import positions_chart
 
     table = sinusoids(torch.arange(length), width).numpy()
-    write_picture(out, positions_chart(table))
-    if common.json:
-        print(json.dumps({"out": str(out), "positions": table.tolist()}))
+    _write(out, positions_chart(table))
+    data = {"out": str(out), "positions": table.tolist()}
+    print(json.dumps(data) if common.json else visible(f"wrote {out}"))
+
+
+def attention(
+    run: RunPath,
+    text: str,
+    *,
+    text_b: str | None = None,
+    target: str | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    most_tokens: int = 64,
+    out: Path = Path("attention.svg"),
+    common: CommonFlags = Common(),
+) -> None:
+    """Draw where a run looks in a text: a map for each layer and head, rows look at columns.
+
+    Every run can be looked into. A translation run has three kinds of maps: of the source over itself, of the target
+    over itself, and of the target over the source. As .svg it is a picture; as .html a page in which a token that is
+    pointed at shows where it looks, in one file that needs no network.
+
+    For example:
+
+        headstart explain attention runs/base "La fin de ce roman est belle"
+        headstart explain attention runs/base "La fin de ce roman est belle" --layer 2 --head 1 --out large.svg
+        headstart explain attention runs/translator "la nuit tombe" --target "night falls" --out nuit.html
+
+    Args:
+        text: The text to read; - for standard input.
+        text_b: The second text, for a run that reads pairs.
+        target: What a translation run writes (default: its own translation).
+        layer: This layer alone, counted from 1 (in an .html: shown at first).
+        head: This head alone, counted from 1 (in an .html: shown at first). With --layer, one large map.
+        most_tokens: Tokens to show; of a longer text the beginning is shown.
+        out: The file to write: .svg or .html.
+    """
+    if out.suffix.lower() not in (".svg", ".html", ".htm"):
+        what = f"cannot be drawn as {out.suffix or 'a file without an ending'}"
+        raise UserError(what, where=out, fix="give an .svg or an .html", code="unsupported")
+    if not 8 <= most_tokens <= 256:
+        raise UserError(f"most-tokens is {most_tokens}", fix="give 8 to 256")
+    from headstart.inference.attention_maps import attention_of
+    from headstart.report.attention import attention_chart, attention_page
+
+    loaded, machine = open_run(run, None, common)
+    layers = max(loaded.config.model.depth, loaded.config.model.decoder_depth)
+    for name, given, most in (("layer", layer, layers), ("head", head, loaded.config.model.heads)):
+        if given is not None and not 1 <= given <= most:  # refused before anything is computed
+            raise UserError(f"has no {name} {given}", where=run, fix=f"give --{name} 1 to {most}")
+    texts = {"text_b": text_b, "target": target}
+    maps = attention_of(loaded, argument_text(text), machine, most_tokens=most_tokens, **texts)
+    title = f"Where {loaded.path.resolve().name} looks"
+    if out.suffix.lower() == ".svg":
+        shown = (None if number is None else [number - 1] for number in (layer, head))
+        _write(out, attention_chart(maps, title, *shown))
     else:
-        print(f"wrote {out}")
+        _write(out, attention_page(maps, title, _facts(loaded, maps), (layer or 1) - 1, (head or 1) - 1))
+    if common.json:
+        print(json.dumps({"out": str(out), **maps.as_json()}))
+        return
+    if maps.is_cut:
+        log(f"the text is longer: {maps.length} tokens of it are shown")
+    print(visible(_facts(loaded, maps)))
+    print(visible(f"wrote {out}"))
+
+
+def _facts(run: "LoadedRun", maps: "AttentionMaps") -> str:
+    """What there is to see, in a line."""
+    kinds = []
+    for one in maps.maps:
+        layers, heads, rows, columns = one.weights.shape
+        size = f"{rows} × {columns}" if one.kind == "cross" else f"{rows}"
+        what = "token" if rows == columns == 1 else "tokens"
+        kinds.append(f"{one.kind} {layers} layers × {heads} heads over {size} {what}")
+    return f"{run.config.objective} run: {'; '.join(kinds)}"
 
 
 def cost(
@@ -147,7 +197,7 @@ def cost(
     kernel: int = 3,
     heads: int = 2,
     lengths: Numbers = (16, 64, 256, 1024, 4096),
-    out: Path = Path("cost.svg"),
+    out: SvgPath = Path("cost.svg"),
     common: CommonFlags = Common(),
 ) -> None:
     """What a layer costs: attention n²d, recurrence nd², convolution knd²; on paper and measured here.
@@ -155,125 +205,75 @@ def cost(
     For example:
 
         headstart explain cost --width 200 --kernel 3 --lengths 16,64,256,1024
-
         headstart explain cost --width 512 --heads 8 --threads 1 --json
 
-    Parameters
-    ----------
-    width
-        Width of the vectors (d).
-    kernel
-        Width of the convolution's window (k).
-    heads
-        Attention heads.
-    lengths
-        Lengths of the text (n), rising.
-    out
-        The SVG file to write.
+    Args:
+        width: Width of the vectors (d).
+        kernel: Width of the convolution's window (k).
+        heads: Attention heads.
+        lengths: Lengths of the text (n), rising.
     """
-    if (
-        width < 1
-        or kernel < 1
-        or heads < 1
-        or width % heads
-        or list(lengths) != sorted(set(lengths))
-        or lengths[0] < 1
-    ):
-        raise UserError(
-            f"width {width}, kernel {kernel}, heads {heads}, lengths {', '.join(map(str, lengths))}",
-            fix="give positive numbers, heads that divide the width, and rising lengths",
-        )
-    found = _cost_figures(width, kernel, heads, lengths, common)
-    from headstart.report.charts import cost_chart
+    is_rising = list(lengths) == sorted(set(lengths))
+    if min(width, kernel, heads, lengths[0]) < 1 or width % heads or not is_rising:
+        what = f"width {width}, kernel {kernel}, heads {heads}, lengths {', '.join(map(str, lengths))}"
+        raise UserError(what, fix="give positive numbers, heads that divide the width, and rising lengths")
+    costs = _measured(width, kernel, heads, lengths, common)
+    from headstart.report.explain_charts import cost_chart
 
-    rows, formula = found["rows"], {row["layer"]: row["formula"] for row in found["paper"]}
+    rows, formula = costs["rows"], {row["layer"]: row["formula"] for row in costs["paper"]}
     paper = {f"{name}  {formula[name]}": [row["operations"][name] for row in rows] for name in formula}
     measured = {name: [row["seconds"][name] for row in rows] for name in rows[0]["seconds"]}
-    crossings = [(c["length"], c["seconds"]) for c in found["crossings"]]
-    write_picture(out, cost_chart(lengths, paper, measured, width, crossings, found["machine"]))
+    crossings = [(c["length"], c["seconds"]) for c in costs["crossings"]]
+    _write(out, cost_chart(lengths, paper, measured, width, crossings, costs["machine"]))
     if common.json:
-        print(json.dumps({**found, "out": str(out)}))
+        print(json.dumps({**costs, "out": str(out)}))
     else:
-        _print_cost(found, width, kernel)
+        _print_cost(costs, width, kernel)
         print(f"wrote {out}")
 
 
-def _rising(lengths: Sequence[int]) -> bool:
-    return bool(lengths) and list(lengths) == sorted(set(lengths)) and lengths[0] >= 1
-
-
-def _cost_figures(
-    width: int, kernel: int, heads: int, lengths: Sequence[int], common: Common
-) -> dict[str, Any]:
+def _measured(width: int, kernel: int, heads: int, lengths: Sequence[int], common: Common) -> dict[str, Any]:
     import torch
-    from rich.progress import track
 
-    from headstart.plan.layers import crossing, layer_costs
-    from headstart.plan.speed import measure_layers
+    from headstart.planning.layers import crossing, layer_costs, measure_layers
 
     if common.threads:
         torch.set_num_threads(common.threads)
     device = "cuda" if common.device != "cpu" and torch.cuda.is_available() else "cpu"
     rows: list[dict[str, Any]] = []
-    console = Console(stderr=True)
-    for length in track(
-        lengths, "measuring", console=console, disable=not console.is_terminal, transient=True
-    ):
-        costs = layer_costs(length, width, kernel)
-        rows.append(
-            {
-                "length": length,
-                "operations": {cost.layer: cost.operations for cost in costs},
-                "seconds": measure_layers(length, width, kernel, heads, device),
-            }
-        )
-    crossings = []
+    with progress_bar("measuring") as on_share:
+        for length in lengths:
+            operations = {cost.layer: cost.operations for cost in layer_costs(length, width, kernel)}
+            seconds = measure_layers(length, width, kernel, heads, device)
+            rows.append({"length": length, "operations": operations, "seconds": seconds})
+            on_share(len(rows) / len(lengths))
     times = {name: [row["seconds"][name] for row in rows] for name in rows[0]["seconds"]}
-    for name, other in times.items():
-        if name != "attention" and (place := crossing(lengths, times["attention"], other)):
-            crossings.append({"with": name, "length": place[0], "seconds": place[1]})
+    crossings = [
+        {"with": name, "length": point[0], "seconds": point[1]}
+        for name in times
+        if name != "attention" and (point := crossing(lengths, times["attention"], times[name]))
+    ]
     threads = torch.get_num_threads()
-    return {
-        "machine": f"{device}, fp32" + (f", {threads} thread{'s'[: threads > 1]}" if device == "cpu" else ""),
-        "paper": [
-            {key: value for key, value in cost._asdict().items() if key != "operations"}
-            for cost in layer_costs(1, width, kernel)
-        ],
-        "rows": rows,
-        "crossings": crossings,
-    }
+    machine = f"{device}, fp32" + (f", {threads} thread{'s'[: threads > 1]}" if device == "cpu" else "")
+    paper = [cost._asdict() for cost in layer_costs(1, width, kernel)]
+    for row in paper:
+        del row["operations"]
+    return {"machine": machine, "paper": paper, "rows": rows, "crossings": crossings}
 
 
-def _print_cost(found: dict[str, Any], width: int, kernel: int) -> None:
-    console = Console(highlight=False)
-    table = Table("layer", "operations", "sequential steps", "longest path", box=None, pad_edge=False)
-    for row in found["paper"]:
-        table.add_row(row["layer"], row["formula"], row["sequential_steps"], row["longest_path"])
+def _print_cost(costs: dict[str, Any], width: int, kernel: int) -> None:
+    console, names = Console(highlight=False), list(costs["rows"][0]["seconds"])
     console.print(
         f"[bold]On paper[/bold], for one text of n vectors of width d = {width}, window k = {kernel}"
     )
-    console.print(table)
-    console.print(f"\n[bold]Measured[/bold] ({found['machine']}, forward, one text): milliseconds")
-    names = list(found["rows"][0]["seconds"])
-    table = Table("n", box=None, pad_edge=False)
-    for name in names:
-        table.add_column(name, justify="right")
-    for row in found["rows"]:
-        table.add_row(f"{row['length']:,}", *(f"{1e3 * row['seconds'][name]:.3f}" for name in names))
-    console.print(table)
+    titles = ("layer", "operations", "sequential steps", "longest path")
+    console.print(plain_table(*titles, rows=[row.values() for row in costs["paper"]]))
+    console.print(f"\n[bold]Measured[/bold] ({costs['machine']}, forward, one text): milliseconds")
+    times = {f"{row['length']:,}": row["seconds"].values() for row in costs["rows"]}
+    rows = [(length, *(f"{1e3 * seconds:.3f}" for seconds in row)) for length, row in times.items()]
+    console.print(plain_table("n", numbers=names, rows=rows))
     console.print(f"\nOn paper attention passes recurrence at n = d = {width}. Measured, attention passes")
-    met = {c["with"]: c["length"] for c in found["crossings"]}
+    met = {c["with"]: c["length"] for c in costs["crossings"]}
     for name in names[1:]:
-        console.print(
-            f"  {name} " + (f"at n ≈ {met[name]:,.0f}" if name in met else "not within these lengths")
-        )
-
-
-def write_picture(path: Path, svg: str) -> None:
-    """Write a picture, or say in words why it cannot be."""
-    try:
-        path.write_text(svg, encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"cannot be written ({error.strerror})", where=str(path), fix="give another --out"
-        ) from error
+        where = f"at n ≈ {met[name]:,.0f}" if name in met else "not within these lengths"
+        console.print(f"  {name} {where}")

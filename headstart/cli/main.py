@@ -11,34 +11,34 @@ from cyclopts.config import Dict, Env
 from rich.console import Console
 
 from headstart import __version__
-from headstart.config import nearest, read_toml
-from headstart.errors import HeadstartError, UserError, visible
+from headstart.config.toml import read_toml
+from headstart.errors import HeadstartError, UserError, nearest, visible
 
 # Each verb and its function. A verb's module is imported when it is called, or asked for its help.
 VERBS = {
     "study": "headstart.cli.study:study",
-    "report": "headstart.cli.report:report",
+    "report": "headstart.cli.study:report",
     "plan": "headstart.cli.plan:plan",
-    "pretrain": "headstart.cli.pretrain:pretrain",
-    "finetune": "headstart.cli.finetune:finetune",
+    "pretrain": "headstart.cli.train:pretrain",
+    "finetune": "headstart.cli.train:finetune",
     "evaluate": "headstart.cli.evaluate:evaluate",
     "predict": "headstart.cli.predict:predict",
-    "embed": "headstart.cli.embed:embed",
+    "embed": "headstart.cli.predict:embed",
     "generate": "headstart.cli.generate:generate",
-    "translate": "headstart.cli.translate:translate",
+    "translate": "headstart.cli.generate:translate",
     "serve": "headstart.cli.serve:serve",
-    "import": "headstart.cli.import_:import_",
-    "export": "headstart.cli.export:export",
+    "import": "headstart.cli.exchange:import_",
+    "export": "headstart.cli.exchange:export",
     "runs": "headstart.cli.runs:runs",
-    "compare": "headstart.cli.compare:compare",
+    "compare": "headstart.cli.evaluate:compare",
     "tokenizer": "headstart.cli.tokenizer:tokenizer",
-    "data demo": "headstart.cli.data_demo:demo",
-    "data check": "headstart.cli.data_check:data_check",
+    "data demo": "headstart.cli.data:demo",
+    "data check": "headstart.cli.data:data_check",
     "doctor": "headstart.cli.doctor:doctor",
     "selftest": "headstart.cli.selftest:selftest",
     "explain mask": "headstart.cli.explain:mask",
     "explain positions": "headstart.cli.explain:positions",
-    "explain attention": "headstart.cli.explain_attention:attention",
+    "explain attention": "headstart.cli.explain:attention",
     "explain cost": "headstart.cli.explain:cost",
 }
 
@@ -59,7 +59,7 @@ def _settings_file(app: App, commands: tuple[str, ...], arguments: cyclopts.Argu
             if key not in known:
                 is_study = commands[-1:] == ("study",) and isinstance(settings[key], dict | list)
                 fix = f"give it without --config: headstart study {path}" if is_study else nearest(key, known)
-                raise UserError(f"unknown key {key!r}", where=path, fix=fix)
+                raise UserError(f"unknown key {key!r}", where=path, fix=fix, code="unknown-name")
         Dict(settings, source=path, use_commands_as_keys=False)(app, commands, arguments)
 
 
@@ -100,17 +100,18 @@ def run(arguments: list[str] | None = None) -> int:
         )
         return result if isinstance(result, int) else 0
     except CycloptsError as error:
-        if not _speaks():
+        if not is_first_rank():
             return 2
         asked = next((verb for verb in VERBS if arguments[: verb.count(" ") + 1] == verb.split()), "")
-        console.print(f"headstart: {visible(str(error))}", style="red", markup=False)
+        console.print(f"headstart [usage]: {visible(str(error))}", style="red", markup=False)
         console.print(f"try: headstart {asked} --help".replace("  ", " "), markup=False)
         return 2
     except HeadstartError as error:
         if "--debug" in arguments:
             raise
-        if _speaks() or error.is_of_one_rank:
-            console.print(f"headstart: {_rank(error)}{error}", style="red", markup=False)
+        if is_first_rank() or error.is_of_one_rank:
+            rank = f"rank {os.environ['RANK']}: " if error.is_of_one_rank else ""
+            console.print(f"headstart [{error.code}]: {rank}{error}", style="red", markup=False)
         return error.exit_code
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -119,23 +120,18 @@ def run(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def _speaks() -> bool:
-    """Whether what goes wrong is told here: with several ranks under torchrun, the first one speaks for all."""
+def is_first_rank() -> bool:
+    """Whether this process reports: with several ranks under torchrun, the first one does for all."""
     return os.environ.get("RANK", "0") == "0" or os.environ.get("WORLD_SIZE", "1") == "1"
 
 
 def _refuse_ranks(arguments: list[str]) -> None:
-    """Only a training is shared by ranks; whatever else torchrun starts, every rank would do whole."""
+    """Only a training is shared by ranks; every rank would do all of another verb's work."""
     has_others = "MASTER_ADDR" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
     if has_others and arguments[:1] not in (["pretrain"], ["finetune"]):
-        raise UserError(
-            f"torchrun with headstart {' '.join(arguments[:1])}",
-            fix="torchrun is for pretrain and finetune; give other verbs without it",
-        )
-
-
-def _rank(error: HeadstartError) -> str:
-    return f"rank {os.environ['RANK']}: " if error.is_of_one_rank else ""
+        what = f"torchrun with headstart {' '.join(arguments[:1])}"
+        fix = "torchrun is for pretrain and finetune; give other verbs without it"
+        raise UserError(what, fix=fix, code="unsupported")
 
 
 def main() -> None:

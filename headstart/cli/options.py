@@ -1,21 +1,29 @@
-"""The flags that verbs share: those that every verb takes, and the model's fields."""
+"""Flags, made from the settings of headstart/config: a flag for each field, with its type and its sentence."""
 
-import ast
 import dataclasses
-import inspect
-import itertools
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, Token
 
-from headstart.model.presets import PRESETS, ModelConfig, preset
+from headstart.config import training
+from headstart.config.generation import BEAM_OF_FIVE, SAMPLED, GenerationConfig, Seed
+from headstart.config.model import HeadConfig, ModelConfig
+from headstart.config.presets import PRESETS
+from headstart.config.reading import Reading
+from headstart.config.schema import Setting, fields_of
+from headstart.config.training import Device, MachineConfig, Precision, TrainingSettings
+from headstart.errors import UserError
 
 # A flag that is off unless given, and has no --no-form.
 Switch = Annotated[bool, Parameter(negative="", show_default=False)]
+# A flag that takes several paths.
+_SEVERAL = Parameter(consume_multiple=True, negative="", show_default=False)
+Files = Annotated[tuple[str, ...], _SEVERAL]
+Paths = Annotated[tuple[Path, ...], _SEVERAL]
 
 
 def _split(kind: type[int] | type[float] | type[str]) -> Parameter:
@@ -30,6 +38,86 @@ Numbers = Annotated[tuple[int, ...], _split(int)]
 Rates = Annotated[tuple[float, ...], _split(float)]
 Words = Annotated[tuple[str, ...], _split(str)]
 
+if typing.TYPE_CHECKING:
+    PresetName = str
+else:
+    PresetName = Literal[tuple(PRESETS)]
+
+
+# ---- flags from settings --------------------------------------------------------------------------------------
+
+
+class GivenFlags:
+    """A group of flags; those that were not given are None."""
+
+    def given(self) -> dict[str, Any]:
+        """What was given on the command line, in a file or in the environment."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def flags(settings: Iterable[Setting], title: str = "Parameters", sort_key: int = 0) -> Any:
+    """A dataclass with a field for each setting, as a group of flags; its default is an object without any given."""
+    fields = [
+        (one.name, _flag_type(one) | None, dataclasses.field(default=None, metadata={"help": _help(one)}))
+        for one in settings
+    ]
+    # Without a module of its own cyclopts takes the class for a built-in one, without fields.
+    made = dataclasses.make_dataclass(
+        title.replace(" ", ""), fields, bases=(GivenFlags,), frozen=True, namespace={"__module__": __name__}
+    )
+    panel = Parameter(name="*", group=Group(title, sort_key=sort_key)) if sort_key else Parameter(name="*")
+    return Annotated[made, panel], made()
+
+
+def _flag_type(setting: Setting) -> Any:
+    if setting.name == "preset":
+        return PresetName
+    if setting.type is bool and not setting.default:
+        return Switch
+    origin, arguments = typing.get_origin(setting.type), typing.get_args(setting.type)
+    if origin in (list, tuple):
+        return {int: Numbers, float: Rates}.get(arguments[0], Words)
+    return setting.type
+
+
+def _help(setting: Setting) -> str:
+    """The sentence, and the default where it is a value and not said already."""
+    default = setting.default
+    if isinstance(default, bool) or not default or default == -1 or "default" in setting.sentence:
+        return setting.sentence
+    shown = ",".join(map(str, default)) if isinstance(default, list | tuple) else default
+    return setting.sentence if default is dataclasses.MISSING else f"{setting.sentence} [default: {shown}]"
+
+
+def settings_named(*names: str, of: type) -> list[Setting]:
+    """These settings of a class, in this order."""
+    return [fields_of(of)[name] for name in names]
+
+
+def all_but(cls: type, *names: str) -> list[Setting]:
+    """The settings of a class but these."""
+    return [setting for name, setting in fields_of(cls).items() if name not in names]
+
+
+def generation_flags(*names: str, defaults: GenerationConfig) -> Any:
+    """Flags for these fields of GenerationConfig; `defaults` appear in the help."""
+    settings = settings_named(*names, of=GenerationConfig)
+    return flags([one._replace(default=getattr(defaults, one.name)) for one in settings], "Generation", 45)
+
+
+def conflict(what: str, fix: str) -> UserError:
+    """The error of flags that exclude each other."""
+    return UserError(what, fix=fix, code="conflict")
+
+
+# ---- arguments and groups that several verbs have ---------------------------------------------------------------
+
+RunPath = Annotated[Path, Parameter(help="A run's directory.")]
+SvgPath = Annotated[Path, Parameter(help="The SVG file to write.")]
+TextFile = Annotated[str, Parameter(help=(
+    "A text a line, or .jsonl, .csv, .tsv or .parquet with a column of texts (text_a and text_b for pairs)."
+))]  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Common:
@@ -38,17 +126,10 @@ class Common:
     config: Path | None = None
     """A TOML file with flags; those on the command line win."""
 
-    seed: int = 0
-    """The seed that all randomness is derived from."""
-
-    threads: int | None = None
-    """CPU threads (default: all cores)."""
-
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute."""
-
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Numbers to compute with; auto looks at the device first."""
+    seed: Annotated[int, Parameter(help=fields_of(Seed)["seed"].sentence)] = 0
+    threads: Annotated[int | None, Parameter(help=fields_of(MachineConfig)["threads"].sentence)] = None
+    device: Annotated[Device, Parameter(help=fields_of(MachineConfig)["device"].sentence)] = "auto"
+    precision: Annotated[Precision, Parameter(help=fields_of(MachineConfig)["precision"].sentence)] = "auto"
 
     json: Switch = False
     """Print one JSON object instead of text."""
@@ -58,100 +139,46 @@ class Common:
 
 
 CommonFlags = Annotated[Common, Parameter(name="*", group=Group("Common", sort_key=90))]
+EncodingFlags, ENCODING = flags(settings_named("encoding", "errors", of=Reading), "Reading", 60)
+_TEXT = ("text_column", "encoding", "errors")
+_ROWS = (*_TEXT, "skip_bad_rows")
+TextReadingFlags, TEXT_READING = flags(settings_named(*_TEXT, of=Reading), "Reading", 60)
+CorpusReadingFlags, CORPUS_READING = flags(settings_named(*_ROWS, "documents", of=Reading), "Reading", 60)
+LabelledReadingFlags, LABELLED_READING = flags(
+    settings_named(*_ROWS, "label_column", of=Reading), "Reading", 60
+)
+ReadingFlags, READING = flags(all_but(Reading), "Reading", 60)
+_SAMPLE, _BEAM = ("temperature", "top_k", "top_p"), ("beam", "length_penalty")
+GenerateFlags, GENERATE = generation_flags(
+    *_SAMPLE, *_BEAM, "max_tokens", "min_tokens", "no_repeat", "count", defaults=SAMPLED
+)
+TranslateFlags, TRANSLATE = generation_flags(
+    *_BEAM, "min_tokens", "max_tokens", "no_repeat", *_SAMPLE, defaults=BEAM_OF_FIVE
+)
+BeamFlags, BEAM = generation_flags(*_BEAM, defaults=BEAM_OF_FIVE)
 
+# The tokenizer is a fingerprint, which the run knows.
+ModelFlags, MODEL = flags(all_but(ModelConfig, "tokenizer"), "Model: overrides the preset", 50)
+HeadFlags, HEAD = flags(settings_named("classes", "pooling", of=HeadConfig))
+LoopFlags, LOOP = flags(
+    settings_named("optimizer", "accumulate", "steps", "epochs", "keep", of=TrainingSettings)
+)
 
-# ---- how files are read -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TextReading:
-    """How texts are read, one answer for each."""
-
-    text_column: str | None = None
-    """The column of the text: a name, or a number from 1 without a header (default: text, or as the run has it)."""
-
-    encoding: str = "utf-8"
-    """How the files are encoded."""
-
-    errors: Literal["strict", "replace", "ignore"] = "strict"
-    """What to do with bytes that are not text."""
-
-    def given(self) -> dict[str, Any]:
-        """What is not left to whoever reads."""
-        return {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
-
-
-@dataclass(frozen=True)
-class _RowReading(TextReading):
-    skip_bad_rows: Switch = False
-    """Count rows that cannot be used instead of stopping at the first."""
-
-
-@dataclass(frozen=True)
-class CorpusReading(_RowReading):
-    """How unlabelled text is read."""
-
-    documents: Literal["auto", "line", "blank", "file"] | None = None
-    """What a document of a .txt is (default: auto, parted by blank lines or else a line, or as the run has it)."""
-
-
-@dataclass(frozen=True)
-class LabelledReading(_RowReading):
-    """How labelled rows are read."""
-
-    label_column: str | None = None
-    """The column of the label: a name, or a number from 1 (default: label, or as the run has it)."""
-
-
-@dataclass(frozen=True)
-class ReadingOptions(CorpusReading, LabelledReading):
-    """How data is read that may be either."""
-
-
-_READING = Parameter(name="*", group=Group("Reading", sort_key=60))
-TextReadingFlags = Annotated[TextReading, _READING]
-CorpusReadingFlags = Annotated[CorpusReading, _READING]
-LabelledReadingFlags = Annotated[LabelledReading, _READING]
-ReadingFlags = Annotated[ReadingOptions, _READING]
-
-
-# ---- the model's fields -------------------------------------------------------------------------------------
-
-
-def _sentences(cls: type) -> dict[str, str]:
-    """The sentence that stands under each field of a dataclass: the field's help."""
-    body = ast.parse(inspect.getsource(cls)).body[0].body  # type: ignore[attr-defined]
-    return {
-        ast.unparse(field.target): ast.literal_eval(text.value)
-        for field, text in itertools.pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
-    }
-
-
-def _overrides() -> type:
-    """A dataclass with every field of ModelConfig, None by default: what is not given stays as the preset has it."""
-    hints, help_of = typing.get_type_hints(ModelConfig), _sentences(ModelConfig)
-    fields = [
-        (f.name, hints[f.name] | None, dataclasses.field(default=None, metadata={"help": help_of[f.name]}))
-        for f in dataclasses.fields(ModelConfig)
-        if f.name != "tokenizer"  # a fingerprint: the run knows it
+# The trainings.
+TrainingFlags, TRAINING = flags(
+    [*all_but(TrainingSettings, "seed"), *settings_named("fast", "shard", of=MachineConfig)], "Training", 40
+)
+_TRANSLATION = [*all_but(training.BatchTokens), *all_but(training.TranslationOptions)]
+_TRANSLATION += settings_named("valid_bleu", of=training.FinetuneSettings)
+TranslationFlags, TRANSLATION = flags(_TRANSLATION, "Translation", 45)
+_ELSEWHERE = {*TrainingSettings.names(), *Reading.names(), "vocab"}
+PretrainFlags, PRETRAIN = flags(
+    [*all_but(training.ValidFile), *all_but(training.PretrainSettings, *_ELSEWHERE)]
+)
+_ELSEWHERE |= {one.name for one in _TRANSLATION}
+FinetuneFlags, FINETUNE = flags(
+    [
+        *settings_named("valid", "test", of=training.LabelledFiles),
+        *all_but(training.FinetuneSettings, *_ELSEWHERE),
     ]
-    # Without a module of its own cyclopts takes the class for a built-in one, without fields.
-    namespace = {"__module__": __name__}
-    return dataclasses.make_dataclass("ModelOverrides", fields, frozen=True, namespace=namespace)
-
-
-ModelOverrides = _overrides()
-if typing.TYPE_CHECKING:
-    ModelFlags = Any
-    PresetName = str
-else:
-    ModelFlags = Annotated[
-        ModelOverrides, Parameter(name="*", group=Group("Model: overrides the preset", sort_key=50))
-    ]
-    PresetName = Literal[tuple(PRESETS)]
-
-
-def model_config(preset_name: str, overrides: ModelFlags) -> ModelConfig:
-    """The preset with what was given on the command line in its place."""
-    return preset(preset_name, **dataclasses.asdict(overrides))
+)

@@ -1,29 +1,35 @@
-"""What `headstart plan` prints: tables for a person."""
+"""What `headstart plan` prints: tables, and the `headstart pretrain` that trains what a budget has chosen."""
 
+import dataclasses
+import shlex
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
-from headstart.cli.plan_command import UNKNOWN_CORPUS
-from headstart.errors import visible
-from headstart.plan.answer import gigabytes, in_words
-from headstart.plan.calibration import Calibration
-from headstart.plan.machines import Target
-from headstart.plan.memory import LEAST_CLAIMED, MEGABYTE
+from headstart.cli.consoles import plain_table
+from headstart.cli.options import Common
+from headstart.config.model import HeadKind, ModelConfig
+from headstart.config.presets import preset
+from headstart.errors import UserError, visible
+from headstart.planning.choice import Choice
+from headstart.planning.figures import format_bytes, format_duration
+from headstart.planning.machines import Target
+from headstart.planning.memory import LEAST_CLAIMED, MEGABYTE
 
 if TYPE_CHECKING:
-    from headstart.study.forecast import Forecast
-    from headstart.training.cost import Checked
+    from headstart.training.calibration.cost import RunCost
 
+UNKNOWN_CORPUS = "CORPUS"  # where the number of tokens was given alone
 
-def _table(*columns: str, numbers: Sequence[str]) -> Table:
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for name in numbers:
-        table.add_column(name, justify="right")
-    return table
+_OBJECTIVES: dict[HeadKind, str] = {"lm": "causal", "masked": "masked", "masked-nsp": "masked-nsp"}
+_SHAPE = ("vocab", "width", "depth", "heads", "ffn")
+_IMPLIED = ("direction", "tokenizer")  # pretraining takes them from the objective and from the tokenizer
+_DEFAULTS = {
+    "objective": "causal", "accumulate": 1, "device": "auto", "precision": "auto", "threads": None, "seed": 0,
+}  # fmt: skip
 
 
 def _percent(share: float, sign: str = "") -> str:
@@ -34,195 +40,201 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-_HERE = "`headstart plan --calibrate` does so on this machine"
-_ELSEWHERE = (
-    "the public peak rates of such a machine, at the utilisation stated above (`--utilisation` sets another)"
-)
-
-
 def show(console: Console, planned: dict[str, Any], *, is_here: bool) -> None:
     """All of a plan, the answer last; `is_here` says that it is of this machine."""
-    values = planned["symbols"]
-    legend = ", ".join(
-        f"{letter} = {value:,}" for letter, value in values.items() if letter != "C" or _has_classes(planned)
-    )
-    head = planned["head"]["kind"]
-    console.print(f"[bold]{planned['preset']}[/bold] under the head {head}: {legend}\n", soft_wrap=True)
-    _parameters(console, planned)
-    console.print()
-    _operations(console, planned)
-    console.print()
-    _memory(console, planned["memory"])
-    console.print()
-    _time(console, planned, is_here)
-    console.print(f"\n[bold]{planned['answer']['sentence']}[/bold]", soft_wrap=True)
+    names, head = [row["name"] for row in planned["parameters"]["components"]], planned["head"]["kind"]
+    has_classes = any(name.startswith("head.classifier") for name in names)
+    symbols = {key: value for key, value in planned["symbols"].items() if key != "C" or has_classes}
+    legend = ", ".join(f"{letter} = {value:,}" for letter, value in symbols.items())
+    console.print(f"[bold]{planned['preset']}[/bold] under the head {head}: {legend}\n")
+    for part in (_parameters(planned), _operations(planned), _memory(planned), _time(planned, is_here)):
+        console.print(*part, "", sep="\n")
+    console.print(f"[bold]{planned['answer']['sentence']}[/bold]")
 
 
-def _has_classes(planned: dict[str, Any]) -> bool:
-    return any(row["name"].startswith("head.classifier") for row in planned["parameters"]["components"])
-
-
-def _parameters(console: Console, planned: dict[str, Any]) -> None:
-    found = planned["parameters"]
-    table = _table("parameters", "formula", numbers=["count"])
-    for row in found["components"]:
-        table.add_row(row["name"], row["formula"], f"{row['count']:,}")
-    table.add_row("[bold]total[/bold]", "", f"[bold]{found['total']:,}[/bold]")
-    table.add_row("trainable", "", f"{found['trainable']:,}")
-    console.print(table)
+def _parameters(planned: dict[str, Any]) -> Iterator[RenderableType]:
+    counts = planned["parameters"]
+    rows = [(row["name"], row["formula"], f"{row['count']:,}") for row in counts["components"]]
+    rows.append(("[bold]total[/bold]", "", f"[bold]{counts['total']:,}[/bold]"))
+    rows.append(("trainable", "", f"{counts['trainable']:,}"))
+    yield plain_table("parameters", "formula", numbers=["count"], rows=rows)
     if planned["config"]["tied"] and planned["head"]["kind"] in ("lm", "masked", "masked-nsp", "translation"):
-        console.print("The output's matrix is the embedding's: counted once.")
+        yield "The output's matrix is the embedding's: counted once."
 
 
-def _operations(console: Console, planned: dict[str, Any]) -> None:
-    found = planned["operations"]
-    lengths = found["length"]
-    seen = f"n = {lengths['source']}" + (f", target {lengths['target']}" if lengths["target"] else "")
-    table = _table(f"operations, forward ({seen})", "formula", "for each", numbers=["count"])
-    for row in found["components"]:
-        table.add_row(row["name"], row["formula"], row["per"], f"{row['forward']:,}")
-    console.print(table)
-    each = found["per_token"]
-    for direction in ("forward", "backward"):
-        over_length = each[f"{direction}_over_length"]
-        console.print(
-            f"{direction} {each[direction]:,.0f} a token, of which {over_length:,.0f} grow with the length"
-        )
-    console.print(f"a step of the batch: {found['per_step']:.3g} operations, forward and backward")
-    console.print(f"[dim]Not counted: {found['left_out']}.[/dim]", soft_wrap=True)
+def _operations(planned: dict[str, Any]) -> Iterator[RenderableType]:
+    counts = planned["operations"]
+    lengths, each = counts["length"], counts["per_token"]
+    shown = f"n = {lengths['source']}" + (f", target {lengths['target']}" if lengths["target"] else "")
+    yield plain_table(
+        f"operations, forward ({shown})", "formula", "for each", numbers=["count"],
+        rows=[(r["name"], r["formula"], r["per"], f"{r['forward']:,}") for r in counts["components"]],
+    )  # fmt: skip
+    for name in ("forward", "backward"):
+        over = each[f"{name}_over_length"]
+        yield f"{name} {each[name]:,.0f} a token, of which {over:,.0f} grow with the length"
+    yield f"a step of the batch: {counts['per_step']:.3g} operations, forward and backward"
+    yield f"[dim]Not counted: {counts['left_out']}.[/dim]"
 
 
-def _memory(console: Console, found: dict[str, Any]) -> None:
-    table = _table(
-        f"memory at its fullest ({found['moment']}; batch {found['batch']:,}, {found['precision']})",
-        numbers=[""],
-    )
-    for kind, count in found["kinds"].items():
-        table.add_row(kind, gigabytes(count))
-    table.add_row("beside the allocator: driver, interpreter", gigabytes(found["beside"]))
-    table.add_row("[bold]total[/bold]", f"[bold]{gigabytes(found['total'] + found['beside'])}[/bold]")
-    console.print(table)
-    rest = f"evaluation {gigabytes(found['evaluation'])}"
-    if found["decoding"]:
-        rest += f", decoding {gigabytes(sum(found['decoding'].values()))}"
-        rest += f", of which the cache {gigabytes(found['decoding']['cache'])}"
-    console.print(f"[dim]{rest}[/dim]", soft_wrap=True)
+def _memory(planned: dict[str, Any]) -> Iterator[RenderableType]:
+    memory = planned["memory"]
+    when = f"{memory['moment']}; batch {memory['batch']:,}, {memory['precision']}"
+    rows = [(kind, format_bytes(count)) for kind, count in memory["kinds"].items()]
+    rows.append(("beside the allocator: driver, interpreter", format_bytes(memory["beside"])))
+    total = format_bytes(memory["total"] + memory["beside"])
+    rows.append(("[bold]total[/bold]", f"[bold]{total}[/bold]"))
+    yield plain_table(f"memory at its fullest ({when})", numbers=[""], rows=rows)
+    rest = f"evaluation {format_bytes(memory['evaluation'])}"
+    if memory["decoding"]:
+        rest += f", decoding {format_bytes(sum(memory['decoding'].values()))}"
+        rest += f", of which the cache {format_bytes(memory['decoding']['cache'])}"
+    yield f"[dim]{rest}[/dim]"
 
 
-def _time(console: Console, planned: dict[str, Any], is_here: bool) -> None:
-    found, disk = planned["time"], planned["disk"]
-    table = _table("time", numbers=[""])
-    table.add_row("a step", in_words(found["step"]))
-    most = sorted(found["kinds"].items(), key=lambda pair: -pair[1])[:4]
-    for kind, seconds in most:
-        table.add_row(f"  {kind}", _percent(seconds / found["step"]))
-    if found["training"] is not None:
-        table.add_row(f"{found['steps']:,} steps", in_words(found["training"]))
-    for key, words in (
-        ("evaluation_of_1000_texts", "evaluation of 1,000 texts"),
-        ("decoding_of_100_tokens", "writing 100 tokens"),
-    ):
-        if found[key] is not None:
-            table.add_row(words, in_words(found[key]))
-    console.print(table)
-    console.print(f"[dim]By {visible(found['source'])}.[/dim]", soft_wrap=True)
-    if not found["is_calibrated"]:
-        console.print(f"[dim]Not measured: {_HERE if is_here else _ELSEWHERE}.[/dim]", soft_wrap=True)
-    parts = ", ".join(f"{kind} {gigabytes(count)}" for kind, count in disk.items())
-    console.print(f"on disk: {gigabytes(sum(disk.values()))} ({parts})", soft_wrap=True)
+def _time(planned: dict[str, Any], is_here: bool) -> Iterator[RenderableType]:
+    time, disk = planned["time"], planned["disk"]
+    largest = sorted(time["kinds"].items(), key=lambda pair: -pair[1])[:4]
+    rows = [("a step", format_duration(time["step"]))]
+    rows += [(f"  {kind}", _percent(seconds / time["step"])) for kind, seconds in largest]
+    totals = {
+        f"{time['steps'] or 0:,} steps": time["training"],
+        "evaluation of 1,000 texts": time["evaluation_of_1000_texts"],
+        "writing 100 tokens": time["decoding_of_100_tokens"],
+    }
+    rows += [(name, format_duration(seconds)) for name, seconds in totals.items() if seconds is not None]
+    yield plain_table("time", numbers=[""], rows=rows)
+    yield f"[dim]By {visible(time['source'])}.[/dim]"
+    if not time["is_calibrated"]:
+        how = "`headstart plan --calibrate` does so on this machine"
+        if not is_here:
+            how = "the public peak rates of such a machine, at the utilisation stated above"
+            how += " (`--utilisation` sets another)"
+        yield f"[dim]Not measured: {how}.[/dim]"
+    parts = ", ".join(f"{kind} {format_bytes(count)}" for kind, count in disk.items())
+    yield f"on disk: {format_bytes(sum(disk.values()))} ({parts})"
 
 
 def show_choice(console: Console, planned: dict[str, Any]) -> None:
     """What was chosen for a time, as the command that trains it."""
     chosen, memory = planned["chosen"], planned["memory"]
-    total = planned["parameters"]["total"]
     console.print(
-        f"[bold]{planned['preset']}, {chosen['width']} wide, {chosen['depth']} deep[/bold]: {total:,} parameters, "
+        f"[bold]{planned['preset']}, {chosen['width']} wide, {chosen['depth']} deep[/bold]: "
+        f"{planned['parameters']['total']:,} parameters, "
         f"{_counted(chosen['steps'], 'step')} of {_counted(chosen['batch'], 'text')}, "
         f"{chosen['passes']:.2g} passes over {chosen['corpus_tokens']:,.0f} tokens, "
-        f"{in_words(chosen['seconds'])} on {planned['time']['device']}",
-        soft_wrap=True,
-    )
-    console.print(
+        f"{format_duration(chosen['seconds'])} on {planned['time']['device']}\n"
         f"About 20 tokens a parameter, four passes at most counted as new text; what keeps it from being larger is "
-        f"{chosen['bound']}.",
-        soft_wrap=True,
+        f"{chosen['bound']}."
     )
-    console.print(f"\n    {visible(planned['command'])}\n", soft_wrap=True, markup=False)
+    console.print(f"\n    {visible(planned['command'])}\n", markup=False)
     if UNKNOWN_CORPUS in planned["command"].split():
         console.print(f"{UNKNOWN_CORPUS} stands for the files of the text.")
-    console.print(f"[dim]By {visible(planned['time']['source'])}.[/dim]", soft_wrap=True)
-    needed = gigabytes(memory["total"] + memory["beside"])
-    console.print(f"memory {needed} of {gigabytes(memory['available'])}")
+    console.print(f"[dim]By {visible(planned['time']['source'])}.[/dim]")
+    needed = format_bytes(memory["total"] + memory["beside"])
+    console.print(f"memory {needed} of {format_bytes(memory['available'])}")
 
 
-def show_calibration(console: Console, found: Calibration) -> None:
+def show_calibration(console: Console, measured: dict[str, Any]) -> None:
     """What was timed, and how well the prices give it back."""
-    table = _table("step", numbers=["measured", "as planned", "planned / measured"])
-    for point in found.points:
-        ratio = point["planned"] / point["measured"]
-        table.add_row(point["name"], in_words(point["measured"]), in_words(point["planned"]), f"{ratio:.2f}")
-    console.print(table)
-    console.print(
-        f"memory moves {found.bandwidth / 1e9:.3g} GB a second; kept for `headstart plan` from now on"
-    )
+    pairs = [(point["name"], point["measured"], point["planned"]) for point in measured["points"]]
+    rows = [(name, format_duration(m), format_duration(p), f"{p / m:.2f}") for name, m, p in pairs]
+    console.print(plain_table("step", numbers=["measured", "as planned", "planned / measured"], rows=rows))
+    rate = f"{measured['bandwidth'] / 1e9:.3g} GB a second"
+    console.print(f"memory moves {rate}; kept for `headstart plan` from now on")
 
 
 # ---- planned against measured -------------------------------------------------------------------------------
 
 
-def summary(rows: Sequence["Checked"]) -> dict[str, float | None]:
+def summary(rows: Sequence["RunCost"]) -> dict[str, float | None]:
     """The median and the worst of the relative errors, in time and in memory, and what is not counted there."""
-    found: dict[str, float | None] = {}
+    errors_by_name: dict[str, float | None] = {}
     claimed = [row for row in rows if row.is_memory_claimed]
     for name, counted in (("seconds_error", rows), ("memory_error", claimed)):
         errors = [abs(error) for row in counted if (error := getattr(row, name)) is not None]
-        found[f"median_{name}"] = statistics.median(errors) if errors else None
-        found[f"worst_{name}"] = max(errors, default=None)
+        errors_by_name[f"median_{name}"] = statistics.median(errors) if errors else None
+        errors_by_name[f"worst_{name}"] = max(errors, default=None)
     measured = [row for row in rows if row.measured_memory]
-    return {**found, "runs_below_claimed_memory": len(measured) - len(claimed)}
+    return {**errors_by_name, "runs_below_claimed_memory": len(measured) - len(claimed)}
 
 
-def show_check(console: Console, rows: Sequence["Checked"]) -> None:
+def show_check(console: Console, checked: dict[str, Any]) -> None:
     """A line for each run, the medians, and what is not claimed."""
+    kinds = {"seconds": format_duration, "memory": format_bytes}
+    rows = []
+    for cost in checked["runs"]:
+        cells = [visible(cost["run"]), cost["device"]]
+        for kind, words in kinds.items():
+            planned, measured, error = (
+                cost[n] for n in (f"planned_{kind}", f"measured_{kind}", f"{kind}_error")
+            )
+            cells += [words(planned), *((words(measured), _percent(error, "+")) if measured else ("–", "–"))]
+        rows.append(cells)
     numbers = ["step, planned", "measured", "error", "memory, planned", "measured", "error"]
-    table = _table("run", "device", numbers=numbers)
-    for row in rows:
-        table.add_row(
-            visible(row.run), row.device, *_pair(row.planned_seconds, row.measured_seconds, in_words),
-            *_pair(row.planned_memory, row.measured_memory, gigabytes),
-        )  # fmt: skip
-    console.print(table)
-    found = summary(rows)
-    for name, words in (("seconds", "time"), ("memory", "memory")):
-        middle, worst = found[f"median_{name}_error"], found[f"worst_{name}_error"]
-        shown = "not known"
-        if middle is not None and worst is not None:
-            shown = f"{_percent(middle)}, at worst {_percent(worst)}"
-        console.print(f"median error in {words}: {shown}", soft_wrap=True)
-    if below := found["runs_below_claimed_memory"]:
+    console.print(plain_table("run", "device", numbers=numbers, rows=rows))
+    for kind, name in (("seconds", "time"), ("memory", "memory")):
+        middle, worst = checked[f"median_{kind}_error"], checked[f"worst_{kind}_error"]
+        shown = "not known" if middle is None else f"{_percent(middle)}, at worst {_percent(worst)}"
+        console.print(f"median error in {name}: {shown}")
+    if below := checked["runs_below_claimed_memory"]:
         console.print(
-            f"{_counted(int(below), 'run')} took less than {LEAST_CLAIMED // MEGABYTE} MB, where the plan does not "
-            "claim to know the memory: not counted in the errors of memory",
-            soft_wrap=True,
+            f"{_counted(below, 'run')} took less than {LEAST_CLAIMED // MEGABYTE} MB, where the plan does not "
+            "claim to know the memory: not counted in the errors of memory"
         )
 
 
-def _pair(planned: float, measured: float | None, words: Any) -> tuple[str, str, str]:
-    if not measured:
-        return words(planned), "–", "–"
-    return words(planned), words(measured), _percent(planned / measured - 1, "+")
-
-
-def show_forecast(console: Console, found: "Forecast", target: Target) -> None:
+def show_forecast(console: Console, planned: dict[str, Any], *, target: Target) -> None:
     """A line for each part of a study."""
-    table = _table("part", numbers=["how often", "steps each", "seconds each", "together"])
-    for part in found.parts:
-        table.add_row(
-            part.name, f"{part.count:,}", f"{part.steps:,}", f"{part.seconds / part.count:.3g}", in_words(part.seconds)
-        )  # fmt: skip
-    console.print(table)
-    for line in found.assumptions:
-        console.print(f"[dim]{visible(line)}[/dim]", soft_wrap=True)
-    total = sum(part.seconds for part in found.parts)
-    console.print(f"\n[bold]{in_words(total)} on {target.title}[/bold]")
+    rows = []
+    for part in planned["parts"]:
+        count, steps, seconds = part["count"], part["steps"], part["seconds"]
+        each, together = f"{seconds / count:.3g}", format_duration(seconds)
+        rows.append((part["name"], f"{count:,}", f"{steps:,}", each, together))
+    titles = ["how often", "steps each", "seconds each", "together"]
+    console.print(plain_table("part", numbers=titles, rows=rows))
+    for line in planned["assumptions"]:
+        console.print(f"[dim]{visible(line)}[/dim]")
+    console.print(f"\n[bold]{format_duration(planned['seconds'])} on {target.title}[/bold]")
+
+
+# ---- the command that trains what a budget has chosen -------------------------------------------------------
+
+
+def fields_of_objective(head: HeadKind, asked: ModelConfig) -> dict[str, Any]:
+    """The model fields that pretraining this head sets in any preset; a head without pretraining is refused."""
+    if head not in _OBJECTIVES:
+        fix = f"give --head one of {', '.join(_OBJECTIVES)}: those that are pretrained"
+        raise UserError(f"--budget for the head {head}", fix=fix, code="unsupported")
+    return {
+        "direction": "causal" if head == "lm" else "bidirectional",
+        "segments": max(2, asked.segments) if head == "masked-nsp" else asked.segments,
+    }
+
+
+def pretrain_command(
+    preset_name: str, chosen: Choice, corpus: Sequence[Path], target: Target, common: Common
+) -> str:
+    """The command line, quoted for a shell; the shape is named even where it is the preset's."""
+    work, usual = chosen.work, dataclasses.asdict(preset(preset_name))
+    model = dataclasses.asdict(work.config)
+    others = [name for name in model if model[name] != usual[name] and name not in _IMPLIED]
+    device, precision, threads = str(common.device), str(common.precision), common.threads
+    if device not in ("auto", "cpu", "cuda"):  # a named machine: all that was planned with
+        device, precision, threads = target.kind, work.precision, target.cores or threads
+    settings = {
+        "objective": _OBJECTIVES[work.head.kind], "preset": preset_name,
+        **{name: model[name] for name in dict.fromkeys((*_SHAPE, *others))},
+        "length": work.lengths.source, "batch_tokens": work.batch * work.lengths.source, "steps": chosen.steps,
+        "accumulate": work.accumulate, "device": device, "precision": precision, "threads": threads or None,
+        "seed": common.seed, "out": "runs/base",
+    }  # fmt: skip
+    paths = [f"./{path}" if str(path).startswith("-") else str(path) for path in corpus]
+    words = ["headstart", "pretrain", "--corpus", *(paths or [UNKNOWN_CORPUS])]
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif name not in _DEFAULTS or value != _DEFAULTS[name]:
+            words += [f"--{flag}", str(value)]
+    return shlex.join(words)

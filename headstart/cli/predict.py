@@ -1,68 +1,112 @@
-"""`headstart predict`: a fine-tuned run's answer to each text."""
+"""`headstart predict` and `headstart embed`: what a run makes of each text."""
 
 import json
-import sys
 from pathlib import Path
+from typing import Any, Literal
 
-from headstart.cli.evaluate import note, working
-from headstart.cli.options import Common, CommonFlags, TextReading, TextReadingFlags
-from headstart.cli.running import machine_of
+from headstart.cli.consoles import log, log_truncated, open_model, open_run, read_texts, spinner
+from headstart.cli.options import (
+    TEXT_READING,
+    Common,
+    CommonFlags,
+    RunPath,
+    TextFile,
+    TextReadingFlags,
+    conflict,
+)
+from headstart.errors import UserError
 
 
 def predict(
     run: Path,
-    file: str = "-",
+    file: TextFile = "-",
     *,
-    reading: TextReadingFlags = TextReading(),
+    reading: TextReadingFlags = TEXT_READING,
     common: CommonFlags = Common(),
 ) -> None:
     """A JSON line for each text, in their order: its label and the probabilities of all.
 
     Several labels give "labels", a number "value". Every line of a .txt is a text, a blank one too; a text that is
-    longer than the run reads is cut, and how many were is told at the end.
+    longer than the run reads is cut, and the number of those is reported at the end.
 
     For example:
 
         headstart predict runs/tuned reviews.txt
-
         headstart predict runs/tuned reviews.csv --text-column review
-
         echo "Un roman magnifique" | headstart predict runs/tuned
 
-    Parameters
-    ----------
-    run
-        A fine-tuned run's directory.
-    file
-        A text a line, or .jsonl, .csv, .tsv or .parquet with a column of texts (text_a and text_b for pairs).
+    Args:
+        run: A fine-tuned run's directory.
     """
-    from headstart.text.files import Reading
-    from headstart.training.predicting import predict as predictions
-    from headstart.training.predicting import texts_in_file
-    from headstart.training.using import open_run
+    from headstart.inference.predict import predict as predictions
 
-    machine = machine_of(common)
-    machine.prepare()
-    loaded = open_run(run, "predict", machine)
-    tell_standard_input(file)
-    column = reading.text_column or loaded.config.data.text_column
-    texts = texts_in_file(file, text_column=column, reading=Reading(reading.encoding, reading.errors))
+    loaded, machine = open_model(run, "predict", common)
+    texts = read_texts(file, loaded, reading.given())
     cut_count = 0
-    with working(f"reading {file}", is_printing=True):
+    with spinner(f"reading {file}", is_printing=True):
         for prediction in predictions(loaded, texts, machine):
             print(json.dumps(prediction.answer))
             cut_count += prediction.is_cut
-    tell_cut(cut_count, loaded.config.length)
+    log_truncated(cut_count, loaded.config.length)
 
 
-def tell_standard_input(file: str) -> None:
-    """Somebody at a terminal who gave no file should know what is waited for."""
-    if file in ("-", "/dev/stdin") and sys.stdin is not None and sys.stdin.isatty():
-        note("a text a line, please; Ctrl-D ends them")
+def embed(
+    run: RunPath,
+    file: TextFile = "-",
+    *,
+    pool: Literal["first", "mean", "last", "tokens"] = "mean",
+    out: Path | None = None,
+    reading: TextReadingFlags = TEXT_READING,
+    common: CommonFlags = Common(),
+) -> None:
+    """Contextual vectors of each text from the base of a run.
 
+    A JSON line for each text, in their order: {"vector": […]}, or with --pool tokens {"tokens": […], "vectors":
+    [[…], …]} with the special tokens around the text. Any run serves: pretrained or fine-tuned.
 
-def tell_cut(count: int, length: int) -> None:
-    """How many texts were longer than the run reads."""
-    if count:
-        are, were = ("text is", "was") if count == 1 else ("texts are", "were")
-        note(f"{count:,} {are} longer than {length:,} tokens and {were} cut there")
+    For example:
+
+        headstart embed runs/base reviews.txt --pool mean --out reviews.safetensors
+        echo "le livre est sur la table" | headstart embed runs/base --pool tokens
+
+    Args:
+        pool: One vector for each text: of its first token, its last, or the mean; or one for each token.
+        out: A .safetensors file for the vectors, as one tensor "vectors" (texts, width), not JSON lines.
+    """
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    from headstart.inference.predict import embed as embeddings
+    from headstart.inference.predict import plain
+    from headstart.storage.atomic import atomic_file
+
+    if out is not None:  # what cannot be written is known before anything is computed
+        if pool == "tokens":
+            what = "--out with --pool tokens: texts have vectors of different number"
+            raise conflict(what, "leave --out out, or pool by first, mean or last")
+        if out.suffix != ".safetensors":
+            raise UserError("--out is a .safetensors file", where=out, fix=f"{out.stem}.safetensors")
+        if not out.parent.is_dir():
+            what = "there is no such directory"
+            raise UserError(what, where=out.parent, fix="make it first", code="no-file")
+    loaded, machine = open_run(run, "embed", common)
+    texts = read_texts(file, loaded, reading.given())
+    kept, cut_count = list[Any](), 0
+    with spinner(f"reading {file}", is_printing=True):
+        for embedding in embeddings(loaded, texts, machine, pool):
+            cut_count += embedding.is_cut
+            if out is not None:
+                kept.append(embedding.vectors)
+            elif pool == "tokens":
+                tokens = loaded.tokenizer.pieces_of(embedding.tokens)
+                print(json.dumps({"tokens": tokens, "vectors": [plain(one) for one in embedding.vectors]}))
+            else:
+                print(json.dumps({"vector": plain(embedding.vectors)}))
+    log_truncated(cut_count, loaded.config.length)
+    if out is not None:
+        width = loaded.config.model.width
+        table = np.stack(kept) if kept else np.zeros((0, width), np.float32)
+        with atomic_file(out, table.nbytes) as written:
+            about = {"run": loaded.digest, "pool": pool}
+            save_file({"vectors": np.ascontiguousarray(table)}, written.name, about)
+        log(f"{out}: {len(kept):,} vectors of {width:,} numbers")

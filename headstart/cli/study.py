@@ -1,67 +1,63 @@
-"""`headstart study`: does pretraining pay, and how much?"""
+"""`headstart study`: does pretraining pay, and how much? `headstart report` writes its page again."""
 
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+from rich.progress import TaskProgressColumn
 
-from headstart.cli.options import (
-    Common,
-    CommonFlags,
-    ModelFlags,
-    ModelOverrides,
-    Numbers,
-    PresetName,
-    Rates,
-    ReadingFlags,
-    ReadingOptions,
-    Switch,
-    Words,
-)
+from headstart.cli import options
+from headstart.cli.consoles import long_task
+from headstart.cli.options import Common, CommonFlags, Switch, flags
+from headstart.config import study as parts
+from headstart.config.schema import fields_of
+from headstart.config.study import StudyConfig
+from headstart.config.toml import read_toml
+from headstart.config.training import CorpusFiles
 from headstart.errors import RunFailed, UserError, visible
 
 if TYPE_CHECKING:
-    from headstart.study.design import StudyConfig
+    from headstart.study.record import StudyRecord
     from headstart.study.study import StudyProgress
+
+# The settings of each part of a study, by the names of their flags.
+_PARTS = {
+    "study": {
+        **{n: n for n in ("time", "demo", "arms", "budgets", "seeds", "pretrain_seeds", "start", "preset", "fast")},
+        "objective": "objectives",
+    },
+    "tokenizer": {"tokenizer": "tokenizer"},
+    "pretrain": {
+        "pretrain_epochs": "epochs", "pretrain_steps": "steps", "batch_tokens": "batch_tokens", "length": "length",
+    },
+    "finetune": {n: n for n in ("train", "valid", "test", "epochs", "batch", "learning_rates", "length")},
+}  # fmt: skip
+_CLASSES = (parts.StudyPart, parts.TokenizerPart, parts.PretrainPart, parts.FinetunePart)
+_SETTINGS = {
+    flag: fields_of(cls)[name]._replace(name=flag)
+    for cls, names in zip(_CLASSES, _PARTS.values(), strict=True)
+    for flag, name in names.items()
+}
+StudyFlags: Any
+StudyFlags, STUDY = flags(_SETTINGS.values())
 
 
 def study(
     file: Path | None = None,
     *,
-    corpus: Annotated[list[str] | None, Parameter(negative="")] = None,
-    train: str | None = None,
-    valid: str | None = None,
-    test: str | None = None,
-    demo: Literal["plain", "null"] | None = None,
-    budgets: Numbers | None = None,
-    seeds: int | None = None,
-    objective: Words | None = None,
-    arms: Words | None = None,
+    corpus: Annotated[list[str] | None, Parameter(negative="", help=CorpusFiles.sentence("corpus"))] = None,
+    own: StudyFlags = STUDY,
     shuffled: Switch = False,
     equal_compute: Switch = False,
-    start: Path | None = None,
-    preset: PresetName | None = None,
-    tokenizer: Path | None = None,
-    pretrain_epochs: float | None = None,
-    pretrain_steps: int | None = None,
-    pretrain_seeds: int | None = None,
-    batch_tokens: int | None = None,
-    length: int | None = None,
-    epochs: float | None = None,
-    batch: int | None = None,
-    rates: Rates | None = None,
     jobs: int | None = None,
     engine: Literal["processes", "ray"] = "processes",
     ray_address: str | None = None,
-    fast: Switch = False,
     out: Path | None = None,
-    reading: ReadingFlags = ReadingOptions(),
-    overrides: ModelFlags = ModelOverrides(),
+    reading: options.ReadingFlags = options.READING,
+    overrides: options.ModelFlags = options.MODEL,
     common: CommonFlags = Common(),
 ) -> None:
     """Compare pretraining with scratch, TF-IDF and more, over label budgets and seeds; end with a verdict.
@@ -71,158 +67,58 @@ def study(
     For example:
 
         headstart study
-
         headstart study --demo null --out studies/null
-
         headstart study --corpus reviews.txt --train train.jsonl --valid valid.jsonl --test test.jsonl
-
         headstart study --corpus news.txt --train labelled.csv --objective causal,masked --budgets 50,200,1600 --jobs 4
-
         headstart study STUDY.toml --engine ray --ray-address 10.0.0.1:6379 --out /shared/studies/news
 
-    Parameters
-    ----------
-    file
-        A STUDY.toml with [study], [tokenizer], [[pretrain]], [finetune] and [model]; flags win over it.
-    corpus
-        Unlabelled text to pretrain on.
-    train
-        Labelled rows to learn from; budgets are taken out of them.
-    valid
-        Labelled rows to choose learning rates by (default: a tenth of train).
-    test
-        Labelled rows to score on, once (default: a fifth of train).
-    demo
-        The embedded corpus, or its null variant, in which pretraining cannot help.
-    budgets
-        Numbers of labels, such as 50,200,1600 (default: 50, 200, 800 and all).
-    seeds
-        How often each is tried (default: 5; 3 in the demo).
-    objective
-        What to pretrain by: causal, masked, masked-nsp; several with commas, at equal compute.
-    arms
-        What to compare: majority, tfidf, scratch, frozen, finetuned, shuffled, scratch-long (default: the first five).
-    shuffled
-        Add the control: a base pretrained on the same tokens in random order.
-    equal_compute
-        Add scratch with the pretraining's compute on top, at the largest budget.
-    start
-        A run to take as a base too: its tokenizer and shape are then everyone's.
-    preset
-        The shape of the base.
-    tokenizer
-        A tokenizer's directory (default: one is trained on the corpus).
-    pretrain_epochs
-        Passes over the corpus (default: 3).
-    pretrain_steps
-        Updates of the pretraining, instead of epochs.
-    pretrain_seeds
-        Pretraining runs for each objective (default: 1, which all seeds share).
-    batch_tokens
-        Tokens in a step of pretraining (default: by the device).
-    length
-        Tokens of the longest text, and of a block of pretraining (default: the context).
-    epochs
-        Passes over the labelled rows (default: 10, and at least 160 steps).
-    batch
-        Texts in a step of fine-tuning (default: 16).
-    rates
-        The learning rates that every neural arm may choose from (default: three, by the width).
-    jobs
-        Trials side by side (default: the cores over --threads; 4 on a GPU; with --ray-address, what the cluster has
-        room for). The results do not depend on it.
-    engine
-        What runs them: processes of this machine, or the workers of a Ray cluster (extra `ray`). Nor on this.
-    ray_address
-        HOST:PORT of a running Ray cluster, or auto on one of its nodes; all nodes have to see the same files (default:
-        RAY_ADDRESS, or a Ray of its own on this machine).
-    fast
-        Give up exact repetition on a GPU for quicker kernels; on a CPU there is nothing to give up. A study
-        that was begun with it says so, and goes on only with it.
-    out
-        The study's directory (default: studies/ and the name of the data).
+    Args:
+        file: A STUDY.toml with [study], [tokenizer], [[pretrain]], [finetune] and [model]; flags win over it.
+        shuffled: Add the control: a base pretrained on the same tokens in random order.
+        equal_compute: Add scratch with the pretraining's compute on top, at the largest budget.
+        jobs: Trials in parallel (default: the cores over --threads; 4 on a GPU; with --ray-address, what the
+            cluster has room for). The results do not depend on it.
+        engine: What runs them: processes of this machine, or the workers of a Ray cluster (extra `ray`). The
+            results do not depend on it.
+        ray_address: HOST:PORT of a running Ray cluster, or auto on one of its nodes; all nodes have to see
+            the same files (default: RAY_ADDRESS, or a Ray of its own on this machine).
+        out: The study's directory (default: studies/ and the name of the data).
     """
     from headstart.report.page import write_report
     from headstart.study.study import study as run
 
-    if (valid or test) and not (train or file):
+    given = own.given()
+    if (given.get("valid") or given.get("test")) and not (given.get("train") or file):
         raise UserError("--valid or --test without --train", fix="give --train too")
-    config, model = _config(file, corpus, train, demo)
-    given = {key: value for key, value in reading.given().items() if key != "documents"}
-    config = dataclasses.replace(config, reading=_changed(config.reading, **given))
+    config, model = starting_config(file, corpus, given)
     more = (["shuffled"] if shuffled else []) + (["scratch-long"] if equal_compute else [])
-    config = dataclasses.replace(
-        config,
-        study=_changed(
-            config.study, preset=preset, objectives=objective and list(objective), seeds=seeds,
-            pretrain_seeds=pretrain_seeds, budgets=budgets and list(budgets),
-            arms=list(dict.fromkeys([*(arms or config.study.arms), *more])), start=start and str(start),
-            seed=common.seed or None, threads=common.threads,
-            precision=None if common.precision == "auto" else common.precision,
-        ),
-        tokenizer=_changed(config.tokenizer, path=tokenizer and str(tokenizer), vocab=overrides.vocab),
-        pretrain=[
-            _changed(
-                phase, epochs=pretrain_epochs, batch_tokens=batch_tokens, length=length,
-                steps=0 if pretrain_epochs and pretrain_steps is None else pretrain_steps,
-                documents=reading.documents,
-            )
-            for phase in config.pretrain
-        ],
-        finetune=_changed(
-            config.finetune, train=train, valid=valid, test=test, epochs=epochs, batch=batch, length=length,
-            rates=rates and list(rates),
-        ),
-    )  # fmt: skip
-    fields = {key: value for key, value in dataclasses.asdict(overrides).items() if value is not None}
-    fields.pop("vocab", None)
+    config = with_flags(config, given, reading.given(), overrides.vocab, more, common)
+    fields = {name: value for name, value in overrides.given().items() if name != "vocab"}
     out = out or Path("studies") / (config.study.demo or Path(config.finetune.train).name.split(".")[0])
-    with _progress() as (tell, on_progress):
-        found = run(
+    with long_task("study", TaskProgressColumn()) as (log, update):
+
+        def on_progress(now: "StudyProgress") -> None:
+            running = ", ".join(f"{name} {share:.0%}" for name, share in list(now.running.items())[:3])
+            update(completed=now.done / now.total, about=f"{now.finished}/{now.tasks} done  {running}")
+
+        record = run(
             config, out=out, model={**model, **fields}, jobs=jobs, engine=engine, ray_address=ray_address,
-            device=common.device, fast=fast, command=_command(), tell=tell, on_progress=on_progress,
+            device=common.device, command=_command(), given=given_names(given, common, file),
+            log=log, on_progress=on_progress,
         )  # fmt: skip
     report = write_report(out)
     if common.json:
-        print(json.dumps({"out": str(out), "report": str(report), **found}, ensure_ascii=False))
+        content = {"out": str(out), "report": str(report), **dataclasses.asdict(record)}
+        print(json.dumps(content, ensure_ascii=False))
     else:
-        _print(found, report)
-    failed = sum(trial["status"] == "failed" for trial in (*found["trials"], *found["pretraining"]))
-    if failed:
+        _print(record, report)
+    if record.failed:
+        lines = str(record.failed[0].error).splitlines()
         raise RunFailed(
-            f"{failed} of {len(found['trials']) + len(found['pretraining'])} trials and pretrainings failed; "
-            f"the first: {_first_error(found)}",
-            fix="run the same command again: what is finished is not done again",
+            f"{len(record.failed)} of {len(record.trials) + len(record.pretraining)} trials and pretrainings failed; "
+            f"the first: {lines[-1] if lines[0].startswith('Traceback') else lines[0]}",
+            fix="run the same command again: finished work is not done again",
         )
-
-
-def _config(
-    file: Path | None, corpus: list[str] | None, train: str | None, demo: str | None
-) -> tuple["StudyConfig", dict[str, Any]]:
-    """The settings to begin with: a file's, the demo's where nothing is given, or the defaults over the corpus."""
-    from headstart.study.design import PretrainPart, StudyConfig
-    from headstart.study.settings import demo_config, read_study
-
-    if demo and (file or corpus or train):
-        raise UserError(
-            "--demo and files at once", fix="give --demo, or a STUDY.toml, or --corpus and --train"
-        )
-    if file is not None:
-        config, model = read_study(file)
-        phases = (
-            [dataclasses.replace(phase, corpus=corpus) for phase in config.pretrain]
-            if corpus
-            else config.pretrain
-        )
-        return dataclasses.replace(config, pretrain=phases), model
-    if demo or not (corpus or train):
-        return demo_config(null=demo == "null"), {}
-    return StudyConfig(pretrain=[PretrainPart(corpus=corpus)] if corpus else []), {}
-
-
-def _changed(part: Any, **values: Any) -> Any:
-    """The part with what was given."""
-    return dataclasses.replace(part, **{key: value for key, value in values.items() if value is not None})
 
 
 _NO_MATTER = ("--out", "--jobs", "--engine", "--ray-address")
@@ -230,67 +126,113 @@ _NO_MATTER = ("--out", "--jobs", "--engine", "--ray-address")
 
 def _command() -> list[str]:
     """The command for the record, without what does not bear on the results."""
-    words, kept = ["headstart", *sys.argv[1:]], []
-    skip = False
+    words, kept = iter(sys.argv[1:]), ["headstart"]
     for word in words:
-        if skip:
-            skip = False
-        elif word in _NO_MATTER:
-            skip = True
+        if word in _NO_MATTER:
+            next(words, None)  # its value
         elif word != "--json" and not word.startswith(tuple(f"{flag}=" for flag in _NO_MATTER)):
             kept.append(word)
     return kept
 
 
-@contextmanager
-def _progress() -> Iterator[tuple[Any, Any]]:
-    """Lines, and a bar over the whole study, on standard error."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True, highlight=False)
-    with Progress(
-        TextColumn("study"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[about]}"),
-        TimeRemainingColumn(elapsed_when_finished=True), console=console, transient=True,
-        disable=not console.is_terminal,
-    ) as bar:  # fmt: skip
-        task = bar.add_task("study", total=1.0, about="", visible=False)
-
-        def tell(line: str) -> None:
-            console.print(visible(line), markup=False, soft_wrap=True)
-
-        def on_progress(progress: "StudyProgress") -> None:
-            running = ", ".join(f"{name} {share:.0%}" for name, share in list(progress.running.items())[:3])
-            about = f"{progress.finished}/{progress.tasks} done  {running}"
-            bar.update(task, completed=progress.done / progress.total, about=about, visible=True)
-
-        yield tell, on_progress
-
-
-def _print(found: dict[str, Any], report: Path) -> None:
+def _print(record: "StudyRecord", report: Path) -> None:
     """The verdict and a table: accuracy by arm and budget."""
-    for sentence in found["verdict"]:
+    for sentence in record.verdict:
         print(visible(sentence))
-    scores = {(score["arm"], score["budget"]): score for score in found["scores"]}
-    names = [arm["name"] for arm in found["arms"]]
-    width = max(map(len, names))
-    print(
-        f"\n{'accuracy, %':<{width}}" + "".join(f"{f'{budget:,} labels':>24}" for budget in found["budgets"])
-    )
-    for name in names:
+    scores = {(score.arm, score.budget): score.accuracy for score in record.scores}
+    width = max(len(arm.name) for arm in record.arms)
+    print(f"\n{'accuracy, %':<{width}}" + "".join(f"{f'{budget:,} labels':>24}" for budget in record.budgets))
+    for arm in record.arms:
         cells = []
-        for budget in found["budgets"]:
-            accuracy = scores.get((name, budget), {}).get("accuracy")
-            cells.append(
-                f"{100 * accuracy['value']:.1f} ({100 * accuracy['low']:.1f} to {100 * accuracy['high']:.1f})"
-                if accuracy
-                else "–"
-            )
-        print(f"{name:<{width}}" + "".join(f"{cell:>24}" for cell in cells))
+        for budget in record.budgets:
+            a = scores.get((arm.name, budget))
+            cells.append(f"{100 * a.value:.1f} ({100 * a.low:.1f} to {100 * a.high:.1f})" if a else "–")
+        print(f"{arm.name:<{width}}" + "".join(f"{cell:>24}" for cell in cells))
     print(f"\n{report}")
+    if (kept := record.kept_model) is not None:
+        reach = f", about {100 * kept.accuracy.value:.1f} %" if kept.accuracy else ""
+        which = f"the best arm on valid, {kept.arm} with {kept.budget:,} labels{reach}"
+        print(visible(f"To use {which}: headstart predict {report.parent} texts.txt"))
 
 
-def _first_error(found: dict[str, Any]) -> str:
-    failed = [t for t in (*found["pretraining"], *found["trials"]) if t["status"] == "failed"]
-    lines = str(failed[0]["error"]).splitlines()
-    return lines[-1] if lines[0].startswith("Traceback") else lines[0]
+def report(directory: Path, *, common: CommonFlags = Common()) -> None:
+    """Write a study's report.html and results.csv again from what is on disk. Nothing is computed anew.
+
+    For example:
+
+        headstart report studies/books
+        headstart report studies/books --json
+
+    Args:
+        directory: The directory of a study: where `headstart study --out` wrote its study.json.
+    """
+    from headstart.report.page import write_report
+
+    page = write_report(directory)
+    table = page.with_name("results.csv")
+    paths = {"report": str(page), "results": str(table)}
+    print(json.dumps(paths) if common.json else visible(f"wrote {page} and {table}"))
+
+
+# ---- the settings that the flags become ---------------------------------------------------------------------
+
+
+def starting_config(
+    file: Path | None, corpus: list[str] | None, given: dict[str, Any]
+) -> tuple[StudyConfig, dict[str, Any]]:
+    """The settings to begin with: a file's, the demo's where nothing is given, or the defaults over the corpus."""
+    from headstart.study.settings import demo_config, read_study
+
+    train, demo = given.get("train"), given.get("demo")
+    if demo and (file or corpus or train):
+        fix = "give --demo, or a STUDY.toml, or --corpus and --train"
+        raise UserError("--demo and files at once", fix=fix)
+    if file is not None:
+        config, model = read_study(file)
+        phases = [dataclasses.replace(phase, corpus=corpus or phase.corpus) for phase in config.pretrain]
+        return dataclasses.replace(config, pretrain=phases), model
+    if demo or not (corpus or train):
+        return demo_config(null=demo == "null"), {}
+    phases = [parts.PretrainPart(corpus=corpus)] if corpus else []
+    return StudyConfig(study=parts.StudyPart(time=parts.STUDY_TIME), pretrain=phases), {}
+
+
+def given_names(given: dict[str, Any], common: Common, file: Path | None) -> set[str]:
+    """The settings, by part and name, that flags or a STUDY.toml give: no recipe decides them."""
+    names = {f"{part}.{own[flag]}" for part, own in _PARTS.items() for flag in own.keys() & given.keys()}
+    if common.threads:
+        names.add("study.threads")
+    for part, values in (read_toml(file) if file else {}).items():
+        tables = values if isinstance(values, list) else [values]
+        names |= {f"{part}.{key}" for table in tables for key in table}
+    return names
+
+
+def with_flags(
+    config: StudyConfig, given: dict[str, Any], reading: dict[str, Any], vocab: int | None,
+    more_arms: list[str], common: Common,
+) -> StudyConfig:  # fmt: skip
+    """The settings with what was given on the command line."""
+    of_study, of_tokenizer, of_pretraining, of_finetuning = (
+        {name: given[flag] for flag, name in names.items() if flag in given} for names in _PARTS.values()
+    )
+    arms = dict.fromkeys([*of_study.get("arms", config.study.arms), *more_arms])
+    of_study |= {"arms": list(arms), "seed": common.seed or None, "threads": common.threads}
+    of_study["precision"] = None if common.precision == "auto" else common.precision
+    if of_pretraining.get("epochs") and not of_pretraining.get("steps"):
+        of_pretraining["steps"] = 0  # instead of those that the file has
+    of_pretraining["documents"] = reading.pop("documents", None)
+    return StudyConfig(
+        reading=_changed(config.reading, reading),
+        study=_changed(config.study, of_study),
+        tokenizer=_changed(config.tokenizer, {**of_tokenizer, "vocab": vocab}),
+        pretrain=[_changed(phase, of_pretraining) for phase in config.pretrain],
+        finetune=_changed(config.finetune, of_finetuning),
+    )
+
+
+def _changed(part: Any, values: dict[str, Any]) -> Any:
+    """The part with what was given; what was written with commas is a list there."""
+    given = {key: value for key, value in values.items() if value is not None}
+    lists = {key: list(value) for key, value in given.items() if isinstance(value, tuple)}
+    return dataclasses.replace(part, **{**given, **lists})

@@ -1,25 +1,25 @@
-"""`headstart tokenizer`: train a tokenizer, or look at one, and print its doctor's page."""
+"""`headstart tokenizer`: train or examine a tokenizer, and print a report."""
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from headstart.cli.options import Common, CommonFlags, CorpusReading, CorpusReadingFlags, Words
+from headstart.cli.consoles import byte_progress, plain_table
+from headstart.cli.options import CORPUS_READING, Common, CommonFlags, CorpusReadingFlags, Words, conflict
+from headstart.data.readers.sources import is_stdin
 from headstart.errors import UserError, visible
-from headstart.text.files import is_stdin
 
 if TYPE_CHECKING:
-    from headstart.text.doctor import Diagnosis
+    from headstart.tokenizers.diagnosis import Diagnosis
 
 
 def tokenizer(
@@ -29,10 +29,10 @@ def tokenizer(
     normalise: Words | None = None,
     out: Path | None = None,
     existing: Annotated[Path | None, Parameter(name="--tokenizer")] = None,
-    reading: CorpusReadingFlags = CorpusReading(),
+    reading: CorpusReadingFlags = CORPUS_READING,
     common: CommonFlags = Common(),
 ) -> None:
-    """Train a tokenizer on your text, or look at one that you have, and print its doctor's page.
+    """Train a tokenizer on your text, or examine an existing one, and print a report.
 
     Without --out nothing is written: try sizes and kinds until the page looks right, then keep one. The same
     text gives the same tokenizer.json, to the byte. Special tokens of every objective are in it from the start.
@@ -40,52 +40,42 @@ def tokenizer(
     For example:
 
         headstart tokenizer reviews.txt.gz
-
         headstart tokenizer reviews.txt.gz novels.txt --vocab 16000 --out tokenizers/fr-16k
-
         headstart tokenizer train.csv --text-column review --kind unigram --json
-
         headstart tokenizer reviews.txt.gz --normalise lower-case,apostrophes --out tokenizers/fr-lower
-
         headstart tokenizer reviews.txt.gz --tokenizer tokenizers/fr-16k
 
-    Parameters
-    ----------
-    files
-        Text to learn from and to examine on: .txt, .jsonl, .csv, .tsv or .parquet, also .gz; - for standard input.
-    vocab
-        How many tokens, special ones included; fewer where the text does not give so many.
-    kind
-        bpe and unigram work on bytes and lose nothing; wordpiece is BERT's; char has a token for each character.
-    normalise
-        What to make alike before all else, here and wherever the tokenizer is used: lower-case, apostrophes (all made
-        straight), or both with a comma. Decoding then gives the text so made.
-    out
-        The directory to write tokenizer.json into.
-    existing
-        Do not train: examine this tokenizer.json, or SentencePiece .model with its dict.txt.
+    Args:
+        files: Text to learn from and examine: .txt, .jsonl, .csv, .tsv or .parquet, also .gz; - for standard input.
+        vocab: How many tokens, special ones included; fewer where the text does not give so many.
+        kind: bpe and unigram work on bytes and lose nothing; wordpiece is BERT's; char has a token a character.
+        normalise: Normalise text before it is cut, in training and in use: lower-case, apostrophes (all made
+            straight), or both with a comma. Decoding then gives the normalised text.
+        out: The directory to write tokenizer.json into.
+        existing: Do not train: examine this tokenizer.json, or SentencePiece .model with its dict.txt.
     """
     if common.threads:  # before the library starts its threads
         os.environ["RAYON_NUM_THREADS"] = str(common.threads)
-    from headstart.text.doctor import diagnose
-    from headstart.text.documents import pieces
-    from headstart.text.normalising import in_order
-    from headstart.text.rows import BadRows
-    from headstart.text.tokenizer import Tokenizer
-    from headstart.text.tokenizer_training import train
+    from headstart.config.reading import Reading
+    from headstart.data.readers.documents import pieces
+    from headstart.data.readers.rows import BadRows
+    from headstart.tokenizers.diagnosis import diagnose
+    from headstart.tokenizers.huggingface import in_order
+    from headstart.tokenizers.tokenizer import Tokenizer
+    from headstart.tokenizers.training import train
 
     _refuse_odd(files)
     if existing is not None and out is not None:
-        raise UserError("--tokenizer examines, --out keeps what was trained", fix="give one of the two")
+        raise conflict("--tokenizer examines, --out keeps what was trained", "give one of the two")
     if existing is not None and normalise:
-        raise UserError("--normalise with --tokenizer", fix="leave it out: a tokenizer has its own way")
+        raise conflict("--normalise with --tokenizer", "leave it out: a tokenizer has its own normalisation")
     ways = in_order(normalise or ())
     bad_rows = BadRows(reading.skip_bad_rows)
-    with _progress(files) as bar:
+    with byte_progress(files) as bar:
 
         def texts() -> Iterator[str]:
             bad_rows.counts.clear()  # the files are read several times
-            source = pieces(files, bad_rows=bad_rows, on_bytes=bar.advance, **reading.given())
+            source = pieces(files, Reading(**reading.given()), bad_rows=bad_rows, on_bytes=bar.advance)
             return (piece.text for piece in source)
 
         facts: dict[str, Any] = {"files": list(files)}
@@ -94,19 +84,17 @@ def tokenizer(
             facts |= {"tokenizer": str(existing), "notes": []}
         else:
             training = train(texts, vocab=vocab, kind=kind, normalise=ways, on_stage=bar.stage)
-            chosen, text_bytes = training.tokenizer, training.matter.text_bytes
+            chosen, text_bytes = training.tokenizer, training.stats.text_bytes
             facts |= {"kind": kind, "corpus_bytes": text_bytes, "notes": training.notes}
         bar.stage("examining")
         diagnosis = diagnose(chosen, texts(), text_bytes=text_bytes)
     if bad_rows.counts:
         facts["notes"].append(bad_rows.summary())
-    facts |= {
-        "out": str(chosen.save(out)) if out is not None else None,
-        "fingerprint": chosen.fingerprint,
-        "roles": chosen.roles,
-    }
+    saved = str(chosen.save(out)) if out is not None else None
+    facts |= {"out": saved, "fingerprint": chosen.fingerprint, "roles": chosen.roles}
     if common.json:
-        print(json.dumps({**facts, **as_json(diagnosis)}, ensure_ascii=False, indent=1))
+        changed = {"probes_changed": sum(map(bool, diagnosis.probes.values()))}
+        print(json.dumps({**facts, **dataclasses.asdict(diagnosis), **changed}, ensure_ascii=False, indent=1))
     else:
         _print_page(Console(highlight=False, markup=False), facts, diagnosis)
 
@@ -114,81 +102,24 @@ def tokenizer(
 def _refuse_odd(files: tuple[str, ...]) -> None:
     """No file at all, or an option that the command line took for a file, since `-` is one."""
     if not files:
-        raise UserError("no text was given", fix="headstart tokenizer reviews.txt")
+        raise UserError("no text was given", fix="headstart tokenizer reviews.txt", code="missing")
     for file in files:
         if file.startswith("-") and not is_stdin(file):
-            raise UserError(f"unknown option {file}", fix="headstart tokenizer --help lists them")
-
-
-def as_json(diagnosis: "Diagnosis") -> dict[str, Any]:
-    """The page as data; shares are fractions."""
-    return dataclasses.asdict(diagnosis) | {
-        "bytes_per_token": diagnosis.bytes_per_token,
-        "tokens_per_word": diagnosis.tokens_per_word,
-        "embedding_parameters": diagnosis.embedding_parameters,
-        "embedding_share": diagnosis.embedding_share,
-        "probes_changed": sum(bool(came) for came in diagnosis.probes.values()),
-    }
-
-
-# ---- progress -----------------------------------------------------------------------------------------------
-
-
-class _Bar:
-    """One bar after another on standard error; silent where that is no terminal."""
-
-    def __init__(self, progress: Progress | None, total_bytes: int | None) -> None:
-        self._progress, self._total = progress, total_bytes
-        self._task: TaskID | None = None
-
-    def stage(self, name: str) -> None:
-        if self._progress is None:
-            return
-        if self._task is not None:
-            self._progress.remove_task(self._task)
-        self._task = self._progress.add_task(name, total=self._total)
-
-    def advance(self, byte_count: int) -> None:
-        if self._progress is None or self._task is None:
-            return
-        self._progress.advance(self._task, byte_count)
-        task = self._progress.tasks[0]
-        if task.total is not None and task.completed >= task.total and task.description == "learning":
-            # Everything is read; how long the learning itself takes is not known beforehand.
-            self._progress.update(self._task, total=None, description="learning pieces")
-
-
-@contextmanager
-def _progress(files: tuple[str, ...]) -> Iterator[_Bar]:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _Bar(None, None)
-        return
-    sizes = [os.path.getsize(file) for file in files if os.path.isfile(file)]
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield _Bar(progress, sum(sizes) if len(sizes) == len(files) else None)
-
-
-# ---- the page -----------------------------------------------------------------------------------------------
+            fix = "headstart tokenizer --help lists them"
+            raise UserError(f"unknown option {file}", fix=fix, code="unknown-name")
 
 
 def _print_page(console: Console, facts: dict[str, Any], diagnosis: "Diagnosis") -> None:
     what = facts.get("kind") or Path(facts["tokenizer"]).name
-    title = Text(f"Tokenizer: {visible(what)}, {diagnosis.vocabulary:,} tokens", style="bold")
-    console.print(title)
+    console.print(f"Tokenizer: {visible(what)}, {diagnosis.vocabulary:,} tokens", style="bold")
     sample = f"{diagnosis.text_bytes / 1e6:,.1f} MB in {diagnosis.texts:,} text{'' if diagnosis.texts == 1 else 's'}"
     names = ", ".join(Path(name).name for name in facts["files"])
     console.print(f"examined on {sample} of {visible(names)}", style="dim")
     for note in facts["notes"]:
         console.print(f"note: {visible(note)}", style="yellow")
-    console.print()
-    console.print(_figures(diagnosis))
-    console.print()
+    console.print("", _figures(diagnosis), "", sep="\n")
     _print_probes(console, diagnosis, facts.get("kind"))
-    console.print()
-    console.print(_tokens(diagnosis))
-    console.print()
+    console.print("", _tokens(diagnosis), "", sep="\n")
     if facts["out"]:
         console.print(f"written: {visible(facts['out'])}", soft_wrap=True)
     elif "kind" in facts:
@@ -196,10 +127,6 @@ def _print_page(console: Console, facts: dict[str, Any], diagnosis: "Diagnosis")
 
 
 def _figures(diagnosis: "Diagnosis") -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True, style="bold")
-    table.add_column(style="dim")
     total = diagnosis.embedding_parameters / diagnosis.embedding_share
     rows = [
         ("bytes per token", f"{diagnosis.bytes_per_token:.2f}",
@@ -220,9 +147,8 @@ def _figures(diagnosis: "Diagnosis") -> Table:
     ]  # fmt: skip
     if diagnosis.is_of_characters:  # then these are what they are
         rows = [row for row in rows if row[0] not in ("tokens per word", "single characters")]
-    for row in rows:
-        table.add_row(*row)
-    return table
+    columns = Column(no_wrap=True), Column(justify="right", no_wrap=True, style="bold"), Column(style="dim")
+    return plain_table(*columns, rows=rows, show_header=False, padding=(0, 2, 0, 0))
 
 
 def _but_for(diagnosis: "Diagnosis") -> str:
@@ -237,36 +163,31 @@ _NATURES = {
 
 def _print_probes(console: Console, diagnosis: "Diagnosis", kind: str | None) -> None:
     """What survives encoding and decoding, and what becomes of the rest."""
-    survived = [name for name, came in diagnosis.probes.items() if not came]
-    lost = {name: came for name, came in diagnosis.probes.items() if came}
+    survived = [name for name, decoded in diagnosis.probes.items() if not decoded]
+    lost = [
+        (Text("lost", style="red"), name, Text(f"→ {visible(decoded)}", style="dim"))
+        for name, decoded in diagnosis.probes.items() if decoded
+    ]  # fmt: skip
     console.print(Text(f"Round trip{_but_for(diagnosis)}", style="bold"))
     if survived:
         console.print(Text("kept ", style="green") + Text(", ".join(survived)))
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    for name, came in lost.items():
-        table.add_row(Text("lost", style="red"), name, Text(f"→ {visible(came)}", style="dim"))
     if lost:
-        console.print(table)
+        console.print(plain_table("", "", "", rows=lost, show_header=False, padding=(0, 2, 0, 0)))
     if kind in _NATURES:
         console.print(_NATURES[kind], style="dim")
 
 
 def _tokens(diagnosis: "Diagnosis") -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    table.add_column("most frequent", no_wrap=True)
-    table.add_column("times", justify="right")
-    lists = [diagnosis.most_frequent]
-    if not diagnosis.is_of_characters:
-        table.add_column("longest", no_wrap=True, max_width=36, overflow="ellipsis")
-        table.add_column("times", justify="right")
-        lists.append(diagnosis.longest)
-    for number in range(max(map(len, lists))):
-        cells = []
-        for tokens in lists:
-            piece, count = tokens[number] if number < len(tokens) else ("", 0)
-            cells += [_one_line(piece), f"{count:,}" if piece else ""]
-        table.add_row(*cells)
-    return table
+    lists = [diagnosis.most_frequent] + ([] if diagnosis.is_of_characters else [diagnosis.longest])
+    columns = [
+        Column("most frequent", no_wrap=True), Column("times", justify="right"),
+        Column("longest", no_wrap=True, max_width=36, overflow="ellipsis"), Column("times", justify="right"),
+    ]  # fmt: skip
+    rows = [
+        [cell for piece, count in pair for cell in (_one_line(piece), f"{count:,}" if piece else "")]
+        for pair in itertools.zip_longest(*lists, fillvalue=("", 0))
+    ]
+    return plain_table(*columns[: 2 * len(lists)], rows=rows, padding=(0, 3, 0, 0))
 
 
 def _one_line(piece: str) -> str:

@@ -1,46 +1,64 @@
 """Estimators for scikit-learn: a classifier of texts, and an encoder of texts for pipelines.
 
 Constructors store; `fit` does what `headstart finetune` does, by the same loop and with the same defaults, but for one:
-it learns from all rows that it is given, unless a share of them is to be held out (`valid`).
-
-scikit-learn's own `check_estimator` looks at little where X has to be text. The tests run all of its checks on the same
-estimators with numbers written out as words; those that cannot pass so are in tests/interop/test_sklearn.py, each with
-its reason: texts have no columns to count, and a number is no text.
+it learns from all rows that it is given, unless a share of them is to be held out (`valid`). The tests run all of
+scikit-learn's `check_estimator`, with numbers written out as words.
 """
 
+import dataclasses
 import hashlib
+import inspect
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from safetensors.torch import save
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from headstart.errors import visible
-from headstart.interop.kept_run import Files, kept, opened
+from headstart.config.reading import Reading
+from headstart.config.schema import fields_of
+from headstart.config.toml import to_toml
+from headstart.config.training import FinetuneSettings, TranslationOptions
+from headstart.data.labelled import LabelledSet
+from headstart.errors import IntegrityError, UserError, visible
+from headstart.inference.predict import embed, outputs_for
 from headstart.interop.text_input import InputError, Text, labels_of, names_of, texts_of, value_errors
-from headstart.model.presets import Pooling
-from headstart.text.labelled import LabelledSet
-from headstart.training.budget import Budget
-from headstart.training.execute import Console
-from headstart.training.finetune import DEFAULT_BATCH, DEFAULT_PRESET, finetune
-from headstart.training.loading import LoadedRun, load
-from headstart.training.loop import LoopConfig
-from headstart.training.machine import Device, Machine, Precision, choose
-from headstart.training.predicting import embed, outputs_for
-from headstart.training.tokenizing import DEFAULT_VOCAB
+from headstart.machine import Device, Machine, Precision, choose
+from headstart.runs.directory import RunDirectory
+from headstart.runs.load import LoadedRun, load
+from headstart.training.fit import Console
+from headstart.training.tasks.finetune import finetune
 
-_NOT_IN_A_RUN = {"directory", "verbose"}  # parameters that do not bear on what is learned
+Files = dict[str, bytes]
+_NOT_IN_A_RUN = {"directory", "verbose"}  # parameters that do not change what is learned
+
+# Parameters of the classifier that are not settings of a fine-tuning.
+_OWN: dict[str, Any] = {
+    "model": None, "valid": None, "threads": None, "device": "auto", "precision": "auto", "directory": None,
+    "verbose": False,
+}  # fmt: skip
+
+# X and y are given, and are no translation: what is about files, pairs of languages and parts of rows is left out.
+_ELSEWHERE = {
+    *Reading.names(), *TranslationOptions.names(), "batch_tokens", "labels", "labels_seed", "valid_bleu",
+}  # fmt: skip
+_SETTINGS = {
+    # None where nothing is given, or where the default is a list: scikit-learn wants what never changes.
+    name: None if setting.is_unset(setting.default) or setting.default == [] else setting.default
+    for name, setting in fields_of(FinetuneSettings).items()
+    if name not in {*_ELSEWHERE, "valid_share", "task", "tokenizer"}
+} | _OWN
 
 
 class _OfTexts(BaseEstimator):
-    """What both estimators share: X is texts, and a run is held as plain bytes."""
+    """What both estimators share: X is texts, and a run is kept as plain bytes."""
 
     run_: Files
     device: Device
@@ -50,11 +68,17 @@ class _OfTexts(BaseEstimator):
     def _machine(self) -> Machine:
         return choose(self.device, self.precision, self.threads)
 
-    def _opened(self) -> LoadedRun:
-        """The model, made from the bytes when it is first needed."""
+    def _computed(
+        self, X: Any, compute: Callable[[LoadedRun, list[Text], Machine], np.ndarray]
+    ) -> np.ndarray:
+        """What the run gives for the texts; its model is made from the bytes when it is first needed."""
+        check_is_fitted(self)
+        texts, machine = texts_of(X), self._machine()
         if "_loaded" not in self.__dict__:
             self._loaded = opened(self.run_, type(self).__name__)
-        return self._loaded
+        with value_errors(), _as_before():
+            machine.prepare()
+            return compute(self._loaded, texts, machine)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in super().__getstate__().items() if key != "_loaded"}
@@ -71,88 +95,39 @@ class TextClassifier(ClassifierMixin, _OfTexts):
 
     X is a list, array or Series of texts, or two columns of them for pairs; y holds any labels (text, whole numbers,
     truth values), and what `classes_` and `predict` give is of their type. An empty text is a text; a missing one, a
-    number, or labels of one class only are a ValueError that names the place. The same rows, parameters and seed give
+    number, or labels of one class only are a ValueError that names the row. The same rows, parameters and seed give
     the same model. Stored with others, as scikit-learn's estimators are, it is bytes (weights as safetensors, settings,
     tokenizer) and no model; the model is made of them when it is first needed.
 
+    The parameters are the settings of `headstart finetune` (see `headstart.config.training.FinetuneSettings`), with
+    the same defaults; and besides them:
+
     Parameters
     ----------
-    start
-        "scratch", or the directory of a run to take base and tokenizer from.
-    preset, overrides
-        The shape of a base from scratch, and fields of it to change, such as {"width": 64, "depth": 2}.
-    epochs, steps
-        How long to learn: passes over the rows (default: 10), or updates of the weights.
-    learning_rate
-        Peak rate (default: 1e-3 from scratch, 3e-4 from a start).
-    batch, length
-        Texts in a step; tokens of the longest text (default: the context).
-    vocab
-        Tokens of the tokenizer that is trained on the texts, from scratch.
-    pooling
-        How one vector is made of a text: "last", "mean" or "first" (default: last if causal, first with
-        BERT's pooler, else mean).
-    freeze
-        "base" lets the head alone learn, from a start.
+    model
+        Fields of the base from scratch, such as {"width": 64, "depth": 2}, instead of the preset's.
     valid
-        Share of the rows to hold out and measure by (default: none, all are learned from).
-    patience, evaluate_every
-        With `valid`: evaluations without a better one after which to stop, and the steps between two.
-    seed
-        Of the first weights, the order and dropout.
+        Share of the rows to hold out and evaluate on (default: none, all are learned from).
     threads, device, precision
         What to compute with (default: all cores, a GPU where there is one).
     directory
-        Where the runs are kept, one for each set of rows and parameters; a fit that was interrupted goes on, one that
-        is finished is only read (default: a temporary place).
+        Where the runs are kept, one for each set of rows and parameters; a fit that was interrupted resumes, one that
+        is finished is only read (default: a temporary directory).
     verbose
-        Tell on standard error what happens.
+        Log to standard error.
     """
 
-    def __init__(
-        self,
-        start: str | Path = "scratch",
-        *,
-        preset: str = DEFAULT_PRESET,
-        overrides: dict[str, Any] | None = None,
-        epochs: float | None = None,
-        steps: int | None = None,
-        learning_rate: float | None = None,
-        batch: int = DEFAULT_BATCH,
-        length: int | None = None,
-        vocab: int = DEFAULT_VOCAB,
-        pooling: Pooling | None = None,
-        freeze: Literal["nothing", "base"] = "nothing",
-        valid: float | None = None,
-        patience: int = 0,
-        evaluate_every: int = 0,
-        seed: int = 0,
-        threads: int | None = None,
-        device: Device = "auto",
-        precision: Precision = "auto",
-        directory: str | Path | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.start = start
-        self.preset = preset
-        self.overrides = overrides
-        self.epochs = epochs
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.batch = batch
-        self.length = length
-        self.vocab = vocab
-        self.pooling = pooling
-        self.freeze = freeze
-        self.valid = valid
-        self.patience = patience
-        self.evaluate_every = evaluate_every
-        self.seed = seed
-        self.threads = threads
-        self.device = device
-        self.precision = precision
-        self.directory = directory
-        self.verbose = verbose
+    def __init__(self, start: str | Path = "scratch", **given: Any) -> None:
+        if unknown := set(given) - set(_SETTINGS):
+            raise TypeError(f"unknown parameters {', '.join(sorted(unknown))}")
+        self.__dict__.update({**_SETTINGS, **given, "start": start})
+
+    # scikit-learn reads the parameters from the constructor's signature.
+    __init__.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
+        *list(inspect.signature(__init__).parameters.values())[:2],
+        *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
+          for name, value in _SETTINGS.items() if name != "start"),
+    ])  # fmt: skip
 
     def fit(self, X: Any, y: Any) -> "TextClassifier":
         """Learn from texts and their labels."""
@@ -161,62 +136,55 @@ class TextClassifier(ClassifierMixin, _OfTexts):
         try:
             classes, ids = np.unique(y, return_inverse=True)
         except TypeError as error:
-            raise InputError(
-                f"labels that cannot be told apart ({error})", fix="give one type of labels"
-            ) from error
+            what = f"labels that cannot be told apart ({error})"
+            raise InputError(what, fix="give one type of labels") from error
         if len(classes) < 2:
-            raise InputError(
-                f"all {len(texts)} texts are of one class, {classes[0]!r}",
-                fix="give rows of at least 2 classes",
-            )
+            what = f"all {len(texts)} texts are of one class, {classes[0]!r}"
+            raise InputError(what, fix="give rows of at least 2 classes", code="too-few")
         names = names_of(classes)
-        rows = _labelled(texts, [names[number] for number in ids])
+        firsts = [text if isinstance(text, str) else text[0] for text in texts]
+        seconds = [text[1] for text in texts if not isinstance(text, str)]
+        places, labels = [f"X[{row}]" for row in range(len(texts))], [names[number] for number in ids]
+        rows = LabelledSet("X", "classification", firsts, labels, places, seconds or None)
         with value_errors(), _as_before():
             if self.directory is not None:
-                place = Path(self.directory) / f"fit-{self._key(rows)}"
-                self.result_, run = self._carried_out(rows, place)
+                self.result_, run = self._fine_tuned(rows, Path(self.directory) / f"fit-{self._key(rows)}")
             else:
                 with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
-                    self.result_, run = self._carried_out(rows, Path(folder))
-        self.classes_ = classes
-        self.run_ = kept(run)
-        self._loaded = run
+                    self.result_, run = self._fine_tuned(rows, Path(folder))
+        self.classes_, self.run_, self._loaded = classes, kept(run), run
         return self
 
-    def _carried_out(self, rows: LabelledSet, place: Path) -> tuple[dict[str, Any], LoadedRun]:
+    def _fine_tuned(self, rows: LabelledSet, out: Path) -> tuple[dict[str, Any], LoadedRun]:
         """The same as `headstart finetune`, on rows that are in memory."""
-        result = finetune(
-            rows, out=place, valid_share=self.valid or 0.0, start=None if self.start == "scratch" else self.start,
-            preset_name=self.preset, overrides=self.overrides, vocab=self.vocab, pooling=self.pooling,
-            freeze=self.freeze, budget=Budget(steps=self.steps, epochs=self.epochs), length=self.length,
-            batch=self.batch, learning_rate=self.learning_rate, machine=self._machine(),
-            loop=LoopConfig(seed=self.seed, patience=self.patience, evaluate_every=self.evaluate_every),
-            console=Console(_tell) if self.verbose else Console(),
-        )  # fmt: skip
-        return result, load(place)
+        given = self.get_params(deep=False)
+        own = {name: given.pop(name) for name in _OWN if name != "model"}
+        console = Console(lambda line: print(visible(line), file=sys.stderr)) if self.verbose else Console()
+        share, machine = own["valid"] or 0.0, self._machine()
+        result = finetune(rows, out=out, valid_share=share, machine=machine, console=console, **given)
+        return result, load(out)
 
     def _key(self, rows: LabelledSet) -> str:
-        settings = {
-            key: value for key, value in self.get_params(deep=False).items() if key not in _NOT_IN_A_RUN
-        }
+        given = self.get_params(deep=False)
+        settings = {key: value for key, value in given.items() if key not in _NOT_IN_A_RUN}
         content = json.dumps([settings, rows.fingerprint], sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, in the order of `classes_`: (texts, classes)."""
-        check_is_fitted(self)
-        texts, run, machine = texts_of(X), self._opened(), self._machine()
-        with value_errors(), _as_before():
-            machine.prepare()
-            found = np.stack([outputs for outputs, _ in outputs_for(run, texts, machine)]).astype(np.float64)
-        # The run has its classes in the order of their names, which is another one for some numbers.
-        found = found[:, [run.config.labels.index(name) for name in names_of(self.classes_)]]
-        return found / found.sum(axis=1, keepdims=True)  # single precision sums to 1 in 7 digits only
+
+        def probabilities(run: LoadedRun, texts: list[Text], machine: Machine) -> np.ndarray:
+            outputs = np.array([outputs for outputs, _ in outputs_for(run, texts, machine)], np.float64)
+            # The run has its classes in the order of their names, which is another one for some numbers.
+            return outputs[:, [run.config.label_names.index(name) for name in names_of(self.classes_)]]
+
+        given = self._computed(X, probabilities)
+        return given / given.sum(axis=1, keepdims=True)  # single precision sums to 1 in 7 digits only
 
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest class of each text."""
-        probabilities = self.predict_proba(X)
-        return np.asarray(self.classes_[probabilities.argmax(axis=1)])
+        likeliest = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[likeliest])
 
 
 class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):
@@ -244,11 +212,8 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):
         device: Device = "auto",
         precision: Precision = "auto",
     ) -> None:
-        self.run = run
-        self.pool = pool
-        self.threads = threads
-        self.device = device
-        self.precision = precision
+        self.run, self.pool = run, pool
+        self.threads, self.device, self.precision = threads, device, precision
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -269,22 +234,11 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):
 
     def transform(self, X: Any) -> np.ndarray:
         """The vectors: (texts, width)."""
-        check_is_fitted(self)
-        texts, run, machine = texts_of(X), self._opened(), self._machine()
-        with value_errors(), _as_before():
-            machine.prepare()
-            return np.stack([found.vectors for found in embed(run, texts, machine, self.pool)])
 
+        def vectors(run: LoadedRun, texts: list[Text], machine: Machine) -> np.ndarray:
+            return np.stack([one.vectors for one in embed(run, texts, machine, self.pool)])
 
-def _labelled(texts: Sequence[Text], labels: Sequence[str]) -> LabelledSet:
-    firsts = [text if isinstance(text, str) else text[0] for text in texts]
-    seconds = [text[1] for text in texts if not isinstance(text, str)]
-    places = [f"X[{row}]" for row in range(len(texts))]
-    return LabelledSet("X", "classification", firsts, list(labels), places, seconds or None)
-
-
-def _tell(line: str) -> None:
-    print(visible(line), file=sys.stderr)
+        return self._computed(X, vectors)
 
 
 @contextmanager
@@ -298,3 +252,36 @@ def _as_before() -> Iterator[None]:
         torch.set_num_threads(threads)
         torch.set_deterministic_debug_mode(mode)
         torch.set_rng_state(randomness)
+
+
+# ---- a run as plain bytes -----------------------------------------------------------------------------------
+
+
+def kept(run: LoadedRun) -> Files:
+    """A run as plain bytes: the files of its directory by their names; what opens them checks them as any run's."""
+    if run.target_tokenizer is not None:
+        what = "has two tokenizers: it translates"
+        raise UserError(what, where=run.path, fix="give a run of one text", code="wrong-run")
+    weights = {name: p.detach().cpu().contiguous() for name, p in run.model.named_parameters()}
+    result = {
+        "objective": run.config.objective, "step": run.step, "steps": run.step, "weights_sha256": run.digest,
+    }  # fmt: skip
+    names = RunDirectory(".")
+    return {
+        names.config_file.name: to_toml(dataclasses.asdict(run.config)).encode(),
+        names.tokenizer_file.name: json.dumps(run.tokenizer.spec, ensure_ascii=False).encode(),
+        names.weights_file.name: save(weights),
+        names.result_file.name: json.dumps(result).encode(),
+    }
+
+
+def opened(files: Files, name: str) -> LoadedRun:
+    """The run of these files; messages call it by this name."""
+    with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
+        run = RunDirectory(folder)
+        for path in (run.config_file, run.tokenizer_file, run.weights_file, run.result_file):
+            if path.name not in files:
+                what = f"{path.name} is missing"
+                raise IntegrityError(what, where=name, fix="fit it again", code="missing")
+            path.write_bytes(files[path.name])
+        return dataclasses.replace(load(folder), path=Path(name))

@@ -1,4 +1,4 @@
-"""What scikit-learn hands over as X and y, as texts and labels; whatever is neither is refused by its place."""
+"""What scikit-learn hands over as X and y, as texts and labels; what is neither is refused by its row."""
 
 import math
 import re
@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 
+from headstart.data.readers.rows import shown
 from headstart.errors import UserError
-from headstart.text.rows import shown
 
 Text = str | tuple[str, str]
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -29,7 +29,7 @@ def value_errors() -> Iterator[None]:
     except InputError:
         raise
     except UserError as error:
-        raise InputError(error.what, where=error.where, fix=error.fix) from error
+        raise InputError(error.what, where=error.where, fix=error.fix, code=error.code) from error
 
 
 def texts_of(X: Any) -> list[Text]:
@@ -40,60 +40,57 @@ def texts_of(X: Any) -> list[Text]:
         raise InputError("X is a sparse matrix, and texts are wanted", fix="give a list of texts")
     values = np.asarray(X if hasattr(X, "__array__") else list(X), dtype=object)
     if values.ndim == 0 or values.ndim > 2:
-        raise InputError(
-            f"X has {values.ndim} dimensions. Reshape your data", fix="give a list of texts, or two columns"
-        )
+        what = f"X has {values.ndim} dimensions. Reshape your data"
+        raise InputError(what, fix="give a list of texts, or two columns")
     if not len(values):
-        raise InputError("X holds 0 samples, and at least 1 is needed", fix="give a list of texts")
+        what = "X holds 0 samples, and at least 1 is needed"
+        raise InputError(what, fix="give a list of texts", code="too-few")
     if values.ndim == 1:
         return [_text(value, f"X[{row}]") for row, value in enumerate(values)]
     if values.shape[1] not in (1, 2):
-        raise InputError(
-            f"X has {values.shape[1]} columns", fix="give one column of texts, or two for pairs of texts"
-        )
-    columns = [[_text(value, f"X[{row}, {n}]") for row, value in enumerate(values[:, n])]
-               for n in range(values.shape[1])]  # fmt: skip
-    return list(zip(*columns, strict=True)) if len(columns) == 2 else list(columns[0])
+        fix = "give one column of texts, or two for pairs of texts"
+        raise InputError(f"X has {values.shape[1]} columns", fix=fix)
+    rows = [[_text(value, f"X[{row}, {n}]") for n, value in enumerate(v)] for row, v in enumerate(values)]
+    return [(row[0], row[1]) if len(row) == 2 else row[0] for row in rows]
 
 
 def _text(value: Any, where: str) -> str:
     if isinstance(value, str):
         if half := _SURROGATE.search(value):
-            raise InputError(f"holds half of a character, {half[0]!a}", where=where, fix="mend the text")
+            what = f"holds half of a character, {half[0]!a}"
+            raise InputError(what, where=where, fix="mend the text", code="bad-text")
         return str(value)
-    if isinstance(value, float | np.floating) and math.isnan(value):
-        raise InputError("is NaN, not a text", where=where, fix="drop the row, or fill it with ''")
-    if value is None or type(value).__name__ == "NAType":
-        raise InputError("is missing, not a text", where=where, fix="drop the row, or fill it with ''")
-    if isinstance(value, bytes):
-        raise InputError("is bytes, not a text", where=where, fix="decode it: value.decode('utf-8')")
-    what = str(value) if isinstance(value, float | complex | np.number) else shown(value)
-    raise InputError(
-        f"is {what}, not a text", where=where, fix="give texts: numbers are for other estimators"
-    )
+    what, fix = shown(value), "give texts: numbers are for other estimators"
+    if _is_missing(value):
+        what = "NaN" if isinstance(value, float | np.floating) else "missing"
+        fix = "drop the row, or fill it with ''"
+    elif isinstance(value, bytes):
+        what, fix = "bytes", "decode it: value.decode('utf-8')"
+    elif isinstance(value, float | complex | np.number):
+        what = str(value)
+    raise InputError(f"is {what}, not a text", where=where, fix=fix, code="bad-row")
 
 
 def labels_of(y: Any, texts: Sequence[Text], who: str) -> np.ndarray:
     """The labels, one for each text, as an array of the type that they came in."""
     if y is None:
-        raise InputError(
-            f"{who} requires y to be passed, but the target y is None", fix="give a label a text"
-        )
+        what = f"{who} requires y to be passed, but the target y is None"
+        raise InputError(what, fix="give a label a text", code="missing")
     y = column_or_1d(y, warn=True)
     assert_all_finite(y, input_name="y")
     if y.dtype == object:
         missing = next((row for row, value in enumerate(y) if _is_missing(value)), None)
         if missing is not None:
-            raise InputError("is missing, not a label", where=f"y[{missing}]", fix="drop the row")
+            where = f"y[{missing}]"
+            raise InputError("is missing, not a label", where=where, fix="drop the row", code="bad-row")
     check_classification_targets(y)
     check_consistent_length(texts, y)
     return y
 
 
 def _is_missing(value: Any) -> bool:
-    return (
-        value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
-    )
+    is_nan = isinstance(value, float | np.floating) and math.isnan(value)
+    return value is None or type(value).__name__ == "NAType" or is_nan
 
 
 def names_of(classes: np.ndarray) -> list[str]:
@@ -101,7 +98,9 @@ def names_of(classes: np.ndarray) -> list[str]:
     names = [str(one).lower() if isinstance(one, bool | np.bool_) else str(one) for one in classes]
     for name in names:
         if _SURROGATE.search(name):
-            raise InputError(f"the label {name!a} holds half of a character", fix="mend the label")
+            what = f"the label {name!a} holds half of a character"
+            raise InputError(what, fix="mend the label", code="bad-text")
     if len(set(names)) < len(names):
-        raise InputError("two classes have the same name as text", fix="give labels of one type")
+        what = "two classes have the same name as text"
+        raise InputError(what, fix="give labels of one type", code="conflict")
     return names

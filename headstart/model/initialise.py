@@ -5,10 +5,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from headstart.model.presets import ModelConfig
+from headstart.config.model import ModelConfig
 from headstart.randomness import seed_of
 
 _RESIDUAL = ("attention.output.weight", "feed_forward.output.weight")  # write into the residual stream
+_LAB_ZEROS = ("attention.qkv.bias", "attention.output.bias", "head.output.bias", "head.classifier.bias")
 
 
 def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
@@ -23,7 +24,7 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     """
     for name, parameter in model.named_parameters():
         generator = torch.Generator().manual_seed(seed_of(seed, "initialise", name))
-        # Drawn on the CPU in float32 whatever the device and precision: the same model everywhere.
+        # Drawn on the CPU in float32, for any device and precision: the same model everywhere.
         fresh = torch.empty(parameter.shape, device="cpu")
         _fill(fresh, name, config, generator)
         with torch.no_grad():
@@ -31,36 +32,23 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
 
 
 def _fill(tensor: Tensor, name: str, config: ModelConfig, generator: torch.Generator) -> None:
-    is_norm = name.endswith(("norm.weight", "norm.bias"))
+    is_lab, is_bias = config.init == "lab", name.endswith("bias")
     is_table = name.startswith(("base.embedding.", "base.target_embedding."))
-    if is_norm:
-        tensor.fill_(1.0 if name.endswith("weight") else 0.0)
-    elif config.init == "lab":
-        _fill_lab(tensor, name, is_table, config, generator)
-    elif name.endswith("bias"):
+    if name.endswith(("norm.weight", "norm.bias")):
+        tensor.fill_(0.0 if is_bias else 1.0)
+    elif is_bias and (not is_lab or name.endswith(_LAB_ZEROS)):
         tensor.zero_()
-    elif config.init == "xavier":
-        if is_table or name == "head.output.weight":
-            tensor.normal_(0.0, config.width**-0.5, generator=generator)
-        else:
-            nn.init.xavier_uniform_(tensor, generator=generator)
+    elif is_lab and (is_table or name in ("head.output.weight", "head.classifier.weight")):
+        tensor.uniform_(-0.1, 0.1, generator=generator)
+    elif is_lab and not name.endswith("qkv.weight"):
+        # nn.Linear's own: within one over the root of what goes in.
+        fan_in = config.ffn if "feed_forward.output" in name else config.width
+        tensor.uniform_(-(fan_in**-0.5), fan_in**-0.5, generator=generator)
+    elif config.init == "xavier" and (is_table or name == "head.output.weight"):
+        tensor.normal_(0.0, config.width**-0.5, generator=generator)
+    elif is_lab or config.init == "xavier":
+        nn.init.xavier_uniform_(tensor, generator=generator)
     else:
         depth = config.decoder_depth if ".decoder." in name else config.depth
         is_residual = config.init == "normal-residual" and name.endswith(_RESIDUAL)
         tensor.normal_(0.0, 0.02 / math.sqrt(2 * depth) if is_residual else 0.02, generator=generator)
-
-
-def _fill_lab(
-    tensor: Tensor, name: str, is_table: bool, config: ModelConfig, generator: torch.Generator
-) -> None:
-    if is_table or name in ("head.output.weight", "head.classifier.weight"):
-        tensor.uniform_(-0.1, 0.1, generator=generator)
-    elif name in ("head.output.bias", "head.classifier.bias") or name.endswith(
-        ("attention.qkv.bias", "attention.output.bias")
-    ):
-        tensor.zero_()
-    elif name.endswith("qkv.weight"):
-        nn.init.xavier_uniform_(tensor, generator=generator)
-    else:  # nn.Linear's own: uniform within one over the root of what goes in
-        fan_in = config.ffn if "feed_forward.output" in name else config.width
-        tensor.uniform_(-(fan_in**-0.5), fan_in**-0.5, generator=generator)

@@ -1,27 +1,102 @@
-"""What the charts of a study have in common: two widths, an axis in percent, labels at the ends of lines."""
+"""What the charts of a study share: each arm's look, two widths, an axis in percent, labels at the ends of lines."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.markers import MarkerStyle
+from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.transforms import Affine2D
+from sklearn.isotonic import isotonic_regression
 
-from headstart.report.inline_svg import inline_svg, page_figure, rc_page
-from headstart.report.study_file import Study
+from headstart.report import figures as f
 from headstart.report.wording import one_line
+from headstart.study.record import ArmRecord
 
 WIDE_INCHES, NARROW_INCHES = 9.0, 4.3
 _LONGEST_LABEL = 24
 _LABEL_POINTS = 11.5  # from one label at the end of a line to the next
 _AROUND_INCHES = 0.7  # of a figure's height: the titles above and below the axes
 
+# The first arm of a kind looks the same in every study.
+_COLOUR_OF_KIND = {
+    "majority": f.GREY, "tfidf": f.INK, "lsa": f.AMBER, "scratch": f.ORANGE, "finetuned": f.BLUE, "frozen": f.SKY,
+    "combined": f.GREEN, "shuffled": f.PINK, "scratch-long": f.YELLOW,
+}  # fmt: skip
+
+_COLOURS = [f.BLUE, f.GREEN, f.PINK, f.SKY, f.YELLOW, f.AMBER, f.ORANGE, f.INK, f.GREY]
+_MARKER_OF_KIND = {
+    "majority": "", "tfidf": "D", "lsa": "d", "scratch": "o", "finetuned": "s", "combined": "P",
+}  # fmt: skip
+_MARKERS = ["^", "v", "X", "<", ">", "*", "p", "h", "H", "8"]
+_DASHES = {
+    "majority": (1.0, 2.2), "tfidf": (4.5, 2.0), "lsa": (2.2, 1.6), "frozen": (6.0, 1.6), "shuffled": (3.0, 1.4),
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
-class Chart:
-    """A picture in two widths, what it says in words, and the arms that its legend explains."""
+class Mark:
+    """The colour, marker and dash of an arm in every chart."""
+
+    colour: str
+    marker: str
+    dashes: tuple[float, float] | None
+
+    @property
+    def linestyle(self) -> str | tuple[float, tuple[float, float]]:
+        return (0, self.dashes) if self.dashes else "solid"
+
+    @property
+    def line(self) -> dict[str, Any]:
+        return {"color": self.colour, "linestyle": self.linestyle, "marker": self.marker}
+
+    def sample(self) -> Markup:
+        """A piece of the arm's line with its marker, for a legend in the page."""
+        colour = f.css_colour(self.colour)
+        dashes = f' stroke-dasharray="{" ".join(f"{1.7 * n:g}" for n in self.dashes)}"' if self.dashes else ""
+        line = f'<path d="M1 7H31" stroke="{colour}" stroke-width="2.2"{dashes}/>'
+        shape = f'<path d="{_outline(self.marker)}" fill="{colour}"/>' if self.marker else ""
+        inside = Markup(line + shape)
+        return Markup('<svg class="sample" viewBox="0 0 32 14" aria-hidden="true">{}</svg>').format(inside)
+
+
+def arm_marks(arms: Sequence[ArmRecord]) -> dict[str, Mark]:
+    """A mark for each arm; colours repeat only when there are more arms than colours, markers later still."""
+    marks: dict[str, Mark] = {}
+    colours, markers = list(_COLOURS), list(_MARKERS)
+    for arm in arms:  # colours of their kind first, so that no other arm takes them
+        colour = _COLOUR_OF_KIND.get(arm.kind)
+        if colour in colours:
+            marker = _MARKER_OF_KIND.get(arm.kind)
+            marker = markers.pop(0) if marker is None else marker
+            marks[arm.name] = Mark(colour, marker, _DASHES.get(arm.kind))
+            colours.remove(colour)
+    for arm in arms:
+        if arm.name not in marks:
+            colours, markers = colours or list(_COLOURS), markers or list(_MARKERS)
+            marks[arm.name] = Mark(colours.pop(0), markers.pop(0), _DASHES.get(arm.kind))
+    return marks
+
+
+def _outline(marker: str) -> str:
+    """The marker as an SVG path around the middle of a sample."""
+    style = MarkerStyle(marker)
+    to_sample = Affine2D(style.get_transform().get_matrix()).scale(8.5, -8.5).translate(16, 7)
+    letters = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE4: "C", Path.CURVE3: "Q"}
+    segments = style.get_path().transformed(to_sample).iter_segments(curves=True, simplify=False)
+    return "".join(
+        letters[code] + " ".join(f"{number:.1f}" for number in vertices) if code in letters else "Z"
+        for vertices, code in segments
+    )
+
+
+class Chart(NamedTuple):
+    """A picture in two widths, the same in words, and the arms that its legend explains."""
 
     wide: Markup
     narrow: Markup
@@ -29,40 +104,30 @@ class Chart:
     arms: list[str]
 
 
+@f.page_styled
 def draw_both(
-    name: str,
-    draw: Callable[[Figure, bool], None],
-    heights_inches: tuple[float, float],
-    words: str,
-    arms: Sequence[str],
-    is_small: bool = False,
-) -> Chart:
-    """Draw a chart wide (with labels at the lines) and narrow (without: the legend has them); a small one is narrow."""
+    name: str, draw: Callable[[Figure, bool], None], heights_inches: tuple[float, float], words: str,
+    arms: Sequence[str], is_small: bool = False,
+) -> Chart:  # fmt: skip
+    """Draw a chart wide, with labels at the lines, and narrow, without; a small one only narrow."""
     pictures = {"w": Markup("")}
     for kind, width, height in zip("wn", (WIDE_INCHES, NARROW_INCHES), heights_inches, strict=True):
-        if is_small and kind == "w":
-            continue
-        with rc_page():
-            figure = page_figure(width, height)
+        if kind == "n" or not is_small:
+            figure = f.new_figure(width, height)
             draw(figure, kind == "w")
-            pictures[kind] = inline_svg(figure, f"{name}-{kind}")
+            pictures[kind] = f.inline_svg(figure, f"{name}-{kind}")
     return Chart(pictures["w"], pictures["n"], words, list(arms))
 
 
-def said(study: Study, name: str) -> str:
-    """What an arm is called where a chart is told in words."""
-    return one_line(study.title_of(name), 80)
-
-
 def limits(values: Sequence[float]) -> tuple[float, float]:
-    """A range of shares that holds all values with some air, and is never empty."""
+    """A range of shares that holds all values with a margin, and is never empty."""
     low, high = min(values), max(values)
-    air = max(0.06 * (high - low), 0.005)
-    return max(low - air, -0.02), min(high + air, 1.02)
+    margin = max(0.06 * (high - low), 0.005)
+    return max(low - margin, -0.02), min(high + margin, 1.02)
 
 
 def percent_axis(axes: Axes, title: str, horizontal: bool = False) -> None:
-    """Shares as percent on one axis; its title stands above the chart, where it is read first."""
+    """Shares as percent on one axis; the title of a vertical one stands above the chart, where it is read first."""
     axis = axes.xaxis if horizontal else axes.yaxis
     axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda share, _: f"{round(100 * share, 1):g}"))
@@ -75,35 +140,23 @@ def percent_axis(axes: Axes, title: str, horizontal: bool = False) -> None:
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
     """Write (x, y, text, colour) to the right of the axes, apart from each other, with a thread to the line."""
-    if not ends:
-        return
     low, high = axes.get_ylim()
     height_points = 72 * (axes.get_figure(root=True).get_figheight() - _AROUND_INCHES)  # type: ignore[union-attr]
     gap = _LABEL_POINTS * (high - low) / height_points
     ends = sorted(ends, key=lambda end: end[1])
-    heights = spread([end[1] for end in ends], gap, low, high)
+    heights = spaced([end[1] for end in ends], gap, low, high)
     right = (axes.transAxes + axes.transData.inverted()).transform((1.022, 0))[0]
     for (x, y, text, colour), height in zip(ends, heights, strict=True):
-        axes.plot(
-            [x, right], [y, height], color=colour, linewidth=0.8, clip_on=False, scalex=False, scaley=False
-        )
-        axes.text(
-            1.028, height, one_line(text, _LONGEST_LABEL), transform=axes.get_yaxis_transform(), va="center"
-        )
+        thread: Any = {"linewidth": 0.8, "clip_on": False, "scalex": False, "scaley": False}
+        axes.plot([x, right], [y, height], color=colour, **thread)
+        label, across = one_line(text, _LONGEST_LABEL), axes.get_yaxis_transform()
+        axes.text(1.028, height, label, transform=across, va="center")
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Rising places as near to the wanted ones as they can be, at least `gap` apart, within bounds if they fit.
-
-    Neighbours that are too close form a group around their middle; groups that then touch are joined.
-    """
-    groups: list[list[float]] = []  # [sum of wanted - offset, members]
-    for index, place in enumerate(wanted):
-        groups.append([place - gap * index, 1.0])
-        while len(groups) > 1 and groups[-2][0] / groups[-2][1] >= groups[-1][0] / groups[-1][1]:
-            total, members = groups.pop()
-            groups[-1][0] += total
-            groups[-1][1] += members
-    base = np.repeat([total / members for total, members in groups], [int(members) for _, members in groups])
+def spaced(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Rising heights as near to the wanted ones as possible, at least `gap` apart, within bounds if they fit."""
+    offsets = gap * np.arange(len(wanted))
+    rising = isotonic_regression(np.asarray(wanted, float) - offsets)
     top = max(low, high - gap * (len(wanted) - 1))
-    return [float(place) for place in np.clip(base, low, top) + gap * np.arange(len(wanted))]
+    heights: list[float] = (np.clip(rising, low, top) + offsets).tolist()
+    return heights

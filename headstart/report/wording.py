@@ -1,9 +1,9 @@
-"""Numbers and foreign text as a reader likes them: one decimal, a real minus, nothing that hides or reorders."""
+"""Numbers and foreign text for a reader: one decimal, a real minus, no character that hides or reorders."""
 
 import re
 
 from headstart.errors import visible
-from headstart.report.study_file import Estimate
+from headstart.study.record import Interval
 
 NOTHING = "–"
 _HARMLESS = re.compile("([\u200c\u200d\u00ad])")  # joiners of scripts and emoji, the soft hyphen
@@ -20,9 +20,8 @@ def shown(text: str, longest: int = 1_000) -> str:
 def one_line(text: str, longest: int) -> str:
     """Foreign text for a chart's label: harmless, cut, without line breaks."""
     text = shown(" ".join(text.split()), longest)
-    return (
-        text if len(text) <= longest else text[: longest - 1] + "…"
-    )  # escapes are longer than what they show
+    # Escapes are longer than what they show.
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def percent(share: float | None) -> str:
@@ -35,32 +34,31 @@ def whole_percent(share: float | None) -> str:
     return NOTHING if share is None else f"{100 * share:.0f}\u00a0%"
 
 
-def interval(low: float | None, high: float | None) -> str:
-    """The bounds of shares, in percent: "(78.4 to 84.0)", or nothing where there are none."""
-    return "" if low is None or high is None else f"({_fixed(100 * low)} to {_fixed(100 * high)})"
+def interval(low: float, high: float) -> str:
+    """The bounds of shares, in percent: "(78.4 to 84.0)"."""
+    return f"({_fixed(100 * low)} to {_fixed(100 * high)})"
 
 
-def estimate(found: Estimate | None) -> str:
+def estimate(share: Interval | None) -> str:
     """A share with its interval: "81.2 % (78.4 to 84.0)"."""
-    return NOTHING if found is None else f"{percent(found.value)} {interval(found.low, found.high)}".strip()
+    return NOTHING if share is None else f"{percent(share.value)} {interval(share.low, share.high)}"
 
 
-def points(difference: float | None) -> str:
+def points(difference: float) -> str:
     """A difference of shares in percentage points, with its sign: "+12.0".
 
     A bound just below zero is "−0.0", as in the verdict: an interval that ends there does not hold zero.
     """
-    return NOTHING if difference is None else f"{100 * difference + 0.0:+.1f}".replace("-", "\u2212")
+    return f"{100 * difference + 0.0:+.1f}".replace("-", "\u2212")
 
 
-def points_interval(low: float | None, high: float | None) -> str:
+def points_interval(low: float, high: float) -> str:
     """The bounds of a difference, with their signs: "(+8.0 to +16.0)"."""
-    return "" if low is None or high is None else f"({points(low)} to {points(high)})"
+    return f"({points(low)} to {points(high)})"
 
 
 def _fixed(number: float) -> str:
-    text = f"{round(number, 1) + 0.0:.1f}"
-    return text.replace("-", "\u2212")
+    return f"{round(number, 1) + 0.0:.1f}".replace("-", "\u2212")
 
 
 def count(number: float | None) -> str:
@@ -68,15 +66,13 @@ def count(number: float | None) -> str:
     return NOTHING if number is None else f"{number:,.0f}"
 
 
-def probability(p: float | None) -> str:
+def probability(p: float) -> str:
     """A p-value: three decimals, and never a false zero."""
-    if p is None:
-        return NOTHING
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def short_number(number: float | None) -> str:
-    """A rate, a loss, a strength: three figures, no trailing noughts."""
+    """A learning rate or an epoch: three significant figures."""
     return NOTHING if number is None else f"{number:.3g}".replace("-", "\u2212")
 
 

@@ -1,87 +1,84 @@
-"""The web application: its routes, and what it says when something is wrong."""
+"""The web application: its routes, its page, and its error answers."""
 
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from headstart import __version__
 from headstart.errors import HeadstartError
 from headstart.serve import messages
-from headstart.serve.desk import Desk
-from headstart.serve.gate import Access, Gate, Limits
+from headstart.serve.errors import RequestError, error_for, invalid_field
 from headstart.serve.models import Models
-from headstart.serve.refusals import Refused, as_json, not_valid, refusal_of
-from headstart.serve.streaming import Lines
+from headstart.serve.security import Access, Limits, SecurityMiddleware
+from headstart.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
 _PAGE_FILE = re.compile(r"[a-z0-9_-]+\.(js|css|svg)")
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
-# A report is a page for itself: it needs its own style and nothing else.
-_REPORT_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'self'; sandbox"
-)
 
 
 def create_application(
-    models: Models,
-    access: Access | None = None,
-    limits: Limits | None = None,
-    *,
-    is_batching: bool = True,
-) -> Gate:
-    """The application for these runs, behind its gate."""
+    models: Models, access: Access | None = None, limits: Limits | None = None, *, batching: bool = True
+) -> SecurityMiddleware:
+    """The application for these runs, inside its security middleware."""
     limits = limits or Limits()
-    desk = Desk(models, limits, is_batching=is_batching)
+    service = Service(models, limits, batching=batching)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await desk.close()
+        await service.close()
 
     application = FastAPI(
         title="Headstart", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan,
-        description="What a run says, writes and looks at.",
+        description="Predictions, generation, translation and attention of trained runs.", responses=_ERRORS,
     )  # fmt: skip
-    application.state.desk = desk
+    application.state.service = service
     application.include_router(router)
-    application.add_exception_handler(RequestValidationError, _not_valid)
-    application.add_exception_handler(HTTPException, _not_served)
-    for kind in (Refused, HeadstartError, MemoryError, torch.OutOfMemoryError, Exception):
+    about = "The runs and studies, and what each can do"
+    application.get("/api/runs", summary=about, response_model=messages.RunsAnswer)(service.runs)
+    for name, (summary, answer, more) in _REQUESTS.items():
+        route = application.post(f"/api/{name}", summary=summary, response_model=answer, responses=more)
+        route(getattr(service, name))
+    report = "/api/studies/{name}/report"
+    application.get(report, summary="A study's report", response_class=Response)(service.report)
+    application.add_exception_handler(RequestValidationError, _invalid)
+    application.add_exception_handler(HTTPException, _http_error)
+    for kind in (RequestError, HeadstartError, MemoryError, torch.OutOfMemoryError, Exception):
         application.add_exception_handler(kind, _failed)
-    return Gate(application, access or Access(), limits)
+    return SecurityMiddleware(application, access or Access(), limits)
 
 
 # ---- routes -------------------------------------------------------------------------------------------------
 
-router = APIRouter(
-    responses={
-        status: {"model": messages.ErrorAnswer, "description": text}
-        for status, text in {
-            400: "Cannot be served, and why", 401: "The token is missing", 403: "Foreign Host or Origin",
-            404: "No such run", 408: "Too slow", 413: "Too large", 415: "Not JSON", 422: "Not valid", 503: "Busy",
-        }.items()
-    }
-)  # fmt: skip
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": messages.ErrorAnswer, "description": text}
+    for status, text in {
+        400: "The run cannot do this", 401: "The token is missing or wrong", 403: "Foreign Host or Origin",
+        404: "No such run", 408: "Too slow", 413: "Too large", 415: "Not JSON", 422: "Not valid", 503: "Busy",
+    }.items()
+}  # fmt: skip
+_LINES = {
+    "description": "With `stream`, a line for each token and a last one; otherwise one object.",
+    "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+}
 
-
-async def _desk(request: Request) -> Desk:
-    desk: Desk = request.app.state.desk
-    return desk
-
-
-AtDesk = Annotated[Desk, Depends(_desk)]
-
-
-def _json(content: bytes) -> Response:
-    return Response(content, media_type="application/json")
+# The methods of the service that answer a POST.
+_REQUESTS: dict[str, tuple[str, type, dict[int | str, dict[str, Any]]]] = {
+    "classify": ("Classify a text with a fine-tuned run", messages.ClassifyAnswer, {}),
+    "generate": ("Continue a text with a causal run", messages.GenerateAnswer, {200: _LINES}),
+    "score": ("The probability of each token of a text under a causal run", messages.ScoreAnswer, {}),
+    "translate": ("Translate a text", messages.TranslateAnswer, {}),
+    "attention": ("The attention weights of a run over a text", messages.AttentionAnswer, {}),
+}
+router = APIRouter()
 
 
 @router.get("/health", summary="Whether the server answers")
@@ -89,87 +86,10 @@ async def health() -> messages.Health:
     return messages.Health()
 
 
-@router.get(
-    "/api/runs", summary="What is served, and what each run can do", response_model=messages.RunsAnswer
-)
-async def runs(desk: AtDesk) -> Response:
-    return _json(
-        as_json({
-            "version": __version__,
-            "runs": [run.about() for run in desk.models.runs.values()],
-            "studies": [{"name": name} for name in desk.models.studies],
-            "limits": messages.LimitsAbout().model_dump(),
-        })
-    )  # fmt: skip
-
-
-@router.post(
-    "/api/classify", summary="What a fine-tuned run says about a text", response_model=messages.ClassifyAnswer
-)
-async def classify(asked: messages.ClassifyRequest, desk: AtDesk) -> Response:
-    return _json(await desk.classify(asked))
-
-
-@router.post(
-    "/api/generate",
-    summary="A causal run goes on with a text",
-    response_model=messages.GenerateAnswer,
-    responses={
-        200: {
-            "description": "With `stream`, a line for each token and a last one; otherwise one object.",
-            "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
-        }
-    },
-)
-async def generate(asked: messages.GenerateRequest, desk: AtDesk) -> Response:
-    writing = await desk.write(asked)
-    if asked.stream:
-        return Lines(writing.encoded(), writing.stream.close)
-    try:
-        return _json(await writing.whole())
-    finally:
-        writing.stream.close()
-
-
-@router.post(
-    "/api/score",
-    summary="How much a causal run expected each token of a text",
-    response_model=messages.ScoreAnswer,
-)
-async def score(asked: messages.ScoreRequest, desk: AtDesk) -> Response:
-    return _json(await desk.score(asked))
-
-
-@router.post(
-    "/api/translate", summary="A text in the other language", response_model=messages.TranslateAnswer
-)
-async def translate(asked: messages.TranslateRequest, desk: AtDesk) -> Response:
-    return _json(await desk.translate(asked))
-
-
-@router.post("/api/attention", summary="Where a run looks in a text", response_model=messages.AttentionAnswer)
-async def attention(asked: messages.AttentionRequest, desk: AtDesk) -> Response:
-    return _json(await desk.attention(asked))
-
-
-@router.get("/api/studies/{name}/report", summary="A study's report", response_class=Response)
-async def report(name: str, desk: AtDesk) -> Response:
-    return Response(
-        await desk.report(name), media_type="text/html", headers={"Content-Security-Policy": _REPORT_POLICY}
-    )
-
-
-# ---- the page -----------------------------------------------------------------------------------------------
-
-
 @router.get("/", include_in_schema=False)
-async def page() -> Response:
-    return _file(PAGE / "index.html")
-
-
 @router.get("/icon.svg", include_in_schema=False)
-async def icon() -> Response:
-    return _file(PAGE / "icon.svg")
+async def page(request: Request) -> Response:
+    return _file(PAGE / (request.url.path.strip("/") or "index.html"))
 
 
 @router.get("/page/{name}", include_in_schema=False)
@@ -185,26 +105,20 @@ def _file(path: Path) -> Response:
     return Response(path.read_bytes(), media_type=_KINDS[path.suffix], headers={"Cache-Control": "no-cache"})
 
 
-# ---- what is wrong ------------------------------------------------------------------------------------------
+# ---- errors -------------------------------------------------------------------------------------------------
 
 
-def _answer(refused: Refused) -> Response:
-    return Response(refused.body, refused.status, refused.headers, "application/json")
+async def _invalid(request: Request, error: Any) -> Response:
+    """The first field that is wrong, and why."""
+    return invalid_field(error.errors()[0]).response
 
 
-async def _not_valid(request: Request, error: Any) -> Response:
-    """The first thing that is wrong, and where."""
-    return _answer(not_valid(error.errors()[0]))
-
-
-async def _not_served(request: Request, error: Any) -> Response:
-    whats = {404: "there is nothing here", 405: "this address is not asked in this way"}
-    what = whats.get(error.status_code, str(error.detail))
-    fix = "send one JSON object" if error.status_code == 400 else "GET /openapi.json lists what may be asked"
-    return _answer(Refused(error.status_code, what, fix, dict(error.headers or {})))
+async def _http_error(request: Request, error: Any) -> Response:
+    what = {404: "not found", 405: "method not allowed"}.get(error.status_code, str(error.detail))
+    fix = "send one JSON object" if error.status_code == 400 else "GET /openapi.json lists the routes"
+    return RequestError(error.status_code, what, fix, dict(error.headers or {})).response
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return _answer(
-        refusal_of(error) or Refused(500, "something went wrong here", "look at the server's output")
-    )
+    known = error_for(error) or RequestError(500, "internal error", "look at the server's output")
+    return known.response

@@ -1,7 +1,7 @@
 """Requests that arrive together are one batch.
 
-One thread works for each run. It takes all that is waiting, and what arrives meanwhile is the next batch: nobody waits
-for company, so a lone request is as quick as ever, and the more come the larger the batches grow.
+Each run has a thread. It takes all waiting requests; those that arrive meanwhile are the next batch. So a lone request
+never waits for others, and batches grow with the load.
 """
 
 import threading
@@ -15,15 +15,14 @@ import torch
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Work = Callable[[Sequence[Item]], Iterator[tuple[int, Result]]]
-
 MOST_ITEMS = 256
 
 
 class Batcher(Generic[Item, Result]):
-    """A thread that does the same work for whoever asks."""
+    """A thread that computes batches of items."""
 
     def __init__(self, work: Work[Item, Result], most_items: int = MOST_ITEMS) -> None:
-        """`work` gives each item's place with its result, in any order; `most_items` of 1 is one by one."""
+        """`work` yields the index and the result of each item, in any order."""
         self._work, self._most_items = work, most_items
         self._waiting: deque[tuple[Item, Future[Result]]] = deque()
         self._has_changed, self._is_closed = threading.Condition(), False
@@ -31,7 +30,7 @@ class Batcher(Generic[Item, Result]):
         self._thread.start()
 
     def submit(self, item: Item) -> "Future[Result]":
-        """Have it done; a future that is cancelled before its turn is passed over."""
+        """Queue an item; a future that is cancelled before its turn is skipped."""
         future: Future[Result] = Future()
         with self._has_changed:
             if self._is_closed:
@@ -41,7 +40,7 @@ class Batcher(Generic[Item, Result]):
         return future
 
     def close(self) -> None:
-        """End the thread after the batch that it is at; what still waits is cancelled."""
+        """End the thread after its current batch; waiting items are cancelled."""
         with self._has_changed:
             self._is_closed = True
             self._has_changed.notify()
@@ -53,7 +52,7 @@ class Batcher(Generic[Item, Result]):
                 self._do(*map(list, zip(*batch, strict=True)))
 
     def _next(self) -> list[tuple[Item, "Future[Result]"]]:
-        """What is waiting, as soon as there is anything; nothing at the end."""
+        """The waiting items, as soon as there are any; none at the end."""
         with self._has_changed:
             while True:
                 self._has_changed.wait_for(lambda: self._waiting or self._is_closed)
@@ -67,12 +66,12 @@ class Batcher(Generic[Item, Result]):
 
     def _do(self, items: list[Item], futures: "list[Future[Result]]") -> None:
         try:
-            for place, result in self._work(items):
-                futures[place].set_result(result)
+            for index, result in self._work(items):
+                futures[index].set_result(result)
         except BaseException as error:
-            left = [place for place, future in enumerate(futures) if not future.done()]
+            left = [index for index, future in enumerate(futures) if not future.done()]
             if len(items) == 1:
                 futures[0].set_exception(error)
-            else:  # one that cannot be done must not take the others with it
-                for place in left:
-                    self._do([items[place]], [futures[place]])
+            else:  # one bad item must not fail the others
+                for index in left:
+                    self._do([items[index]], [futures[index]])

@@ -1,100 +1,215 @@
-"""The socket and the server: where they listen, who may call them, how they end."""
+"""The socket and the server: address, access, timeouts, shutdown.
 
+The headers of a request have to arrive in time, and answers have to be read in time. Silent connections are closed in
+time; where there are too many of them, the oldest is closed first.
+"""
+
+import asyncio
 import errno
 import signal
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headstart.errors import UserError
-from headstart.serve.gate import LOOPBACK, Access, Application
-from headstart.serve.patience import Patience, patient_protocol
+from headstart.serve.errors import RequestError
+from headstart.serve.security import LOOPBACK, Access, Application
 
 LEAST_TOKEN_CHARACTERS = 8
-_LAST_SECONDS = 2  # for what is being answered when the server is asked to end
 _A_TOKEN = "python -c 'import secrets; print(secrets.token_urlsafe())'"
 
 
 def access_for(host: str, token: str | None) -> Access:
-    """Who may ask at this address; one that others can reach needs a token."""
+    """The access rules at this address; one that other machines can reach needs a token."""
     if token is not None and (len(token) < LEAST_TOKEN_CHARACTERS or not token.isascii() or " " in token):
-        raise UserError(
-            f"the token is not {LEAST_TOKEN_CHARACTERS} or more plain characters without a space",
-            fix=f"make one: {_A_TOKEN}",
-        )
+        what = f"the token is not {LEAST_TOKEN_CHARACTERS} or more plain characters without a space"
+        raise UserError(what, fix=f"make one: {_A_TOKEN}")
     if is_loopback(host):
         return Access(LOOPBACK | {host.lower()}, token=token)
     if token is None:
-        raise UserError(
-            f"--host {host} can be reached by others, and there is no --token",
-            fix=f"give --token, or HEADSTART_SERVE_TOKEN; make one: {_A_TOKEN}",
-        )
+        what = f"--host {host} can be reached from other machines, and there is no --token"
+        fix = f"give --token, or HEADSTART_SERVE_TOKEN; make one: {_A_TOKEN}"
+        raise UserError(what, fix=fix, code="missing")
     own_names = {socket.gethostname().lower(), socket.getfqdn().lower(), host.lower()}
     return Access(LOOPBACK | own_names, any_address=True, token=token)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Whether it is reachable from this machine only."""
     return host.lower() in LOOPBACK or host.startswith("127.")
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; the port 0 is any that is free."""
+    """A listening socket; port 0 takes any free one."""
     if not 0 <= port <= 65_535:
-        raise UserError(f"port is {port}", fix="give 0 (any that is free) to 65535")
+        raise UserError(f"port is {port}", fix="give 0 (any free port) to 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
-        raise UserError(f"--host {host} is no address of this machine", fix="give 127.0.0.1") from error
-    found = socket.socket(family, kind, protocol)
+        raise UserError(f"--host {host} is not an address of this machine", fix="give 127.0.0.1") from error
+    listener = socket.socket(family, kind, protocol)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
-        found.listen(1024)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
     except OSError as error:
-        found.close()
-        raise _not_bound(error, host, port) from error
-    return found
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            fix = f"give another: --port {port + 1}, or 0 for any"
+            raise UserError(f"port {port} is taken", fix=fix, code="in-use") from error
+        what, fix = f"cannot listen at {host} ({error.strerror})", "give an address of this machine"
+        if error.errno in (errno.EACCES, errno.EPERM):
+            what, fix = f"port {port} needs more rights", "give one from 1024 on"
+        raise UserError(what, fix=fix) from error
+    return listener
 
 
-def _not_bound(error: OSError, host: str, port: int) -> UserError:
-    if error.errno == errno.EADDRINUSE:
-        return UserError(f"port {port} is taken", fix=f"give another: --port {port + 1}, or 0 for any")
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return UserError(f"port {port} needs rights that you have not", fix="give one from 1024 on")
-    return UserError(f"cannot listen at {host} ({error.strerror})", fix="give an address of this machine")
-
-
-def address_of(found: socket.socket) -> str:
+def address_of(listener: socket.socket) -> str:
     """The address to type into a browser."""
-    host, port = found.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def server_for(application: Application, patience: Patience | None = None) -> uvicorn.Server:
-    """The server, not running yet."""
+@dataclass(frozen=True)
+class Timeouts:
+    """Limits in seconds, bytes and connections."""
+
+    header_seconds: float = 10.0
+    reader_seconds: float = 60.0  # for a client that does not read its answer
+    rest_seconds: float = 2.0  # for the rest of a refused body: cut off, a client may not see the answer
+    rest_bytes: int = 1 << 22  # most bytes of such a rest
+    connections: int = 512
+
+
+class TimeoutProtocol(H11Protocol):
+    """A connection with timeouts."""
+
+    timeouts: Timeouts
+    waiting: "dict[TimeoutProtocol, None]"  # without the headers of a request yet, the oldest first
+    _timers: dict[str, asyncio.TimerHandle]
+    _rest_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._timers = {}
+        self._await_headers()
+        if len(self.connections) > self.timeouts.connections:
+            oldest = next(iter(self.waiting))
+            oldest._has_headers()  # at once: the next of many that come together must find another
+            oldest.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_headers()
+        self._stop("reader")
+        self._stop("rest")
+        super().connection_lost(exc)
+
+    def _start(self, name: str, seconds: float, action: Callable[[], None]) -> None:
+        self._timers[name] = self.loop.call_later(seconds, action)
+
+    def _stop(self, name: str) -> None:
+        if timer := self._timers.pop(name, None):
+            timer.cancel()
+
+    # ---- headers ----
+
+    def data_received(self, data: bytes) -> None:
+        if "rest" in self._timers:
+            self._rest_bytes += len(data)
+            if self._rest_bytes > self.timeouts.rest_bytes:
+                self.transport.abort()
+                return
+        super().data_received(data)
+        is_requested = self.cycle is not None and not self.cycle.response_complete
+        if is_requested or self.conn.their_state is not h11.SEND_BODY:
+            self._stop("rest")
+        if self.transport.is_closing() or is_requested:
+            self._has_headers()
+        elif "headers" not in self._timers and self.conn.their_state is h11.IDLE:
+            self._await_headers()
+
+    def _await_headers(self) -> None:
+        self.waiting[self] = None
+        self._start("headers", self.timeouts.header_seconds, self._give_up)
+
+    def _has_headers(self) -> None:
+        self.waiting.pop(self, None)
+        self._stop("headers")
+
+    def _give_up(self) -> None:
+        if not self.conn.trailing_data[0]:  # it never sent a byte
+            self.transport.close()
+            return
+        what = f"the headers did not arrive within {self.timeouts.header_seconds:g} seconds"
+        self._refuse(RequestError(408, what, "send them at once"))
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(RequestError(400, "this is not HTTP", "send HTTP/1.1"))
+
+    def _refuse(self, error: RequestError) -> None:
+        """Answer what is no whole request, and close the connection."""
+        self._has_headers()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            headers = {"content-type": "application/json", "connection": "close"}
+            headers |= {"content-length": str(len(error.body))}
+            events: list[Any] = [
+                h11.Response(status_code=error.status, headers=list(headers.items())),
+                h11.Data(data=error.body),
+                h11.EndOfMessage(),
+            ]
+            self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
+        self.transport.close()
+
+    # ---- slow readers, and the rest of refused bodies ----
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start("reader", self.timeouts.reader_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop("reader")
+
+    def on_response_complete(self) -> None:
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            self._rest_bytes = 0
+            self._start("rest", self.timeouts.rest_seconds, self.transport.abort)
+        super().on_response_complete()
+
+
+def server_for(application: Application, timeouts: Timeouts | None = None) -> uvicorn.Server:
+    """The server, not running yet; uvicorn wants its protocol as a class."""
+    own = {"timeouts": timeouts or Timeouts(), "waiting": {}}
     return uvicorn.Server(uvicorn.Config(
         application,
-        http=patient_protocol(patience or Patience()), ws="none", loop="asyncio", lifespan="on",
+        http=type("Protocol", (TimeoutProtocol,), own), ws="none", loop="asyncio", lifespan="on",
         log_level="error", access_log=False, server_header=False, proxy_headers=False,
-        timeout_keep_alive=5, timeout_graceful_shutdown=_LAST_SECONDS,
+        timeout_keep_alive=5, timeout_graceful_shutdown=2,  # for answers in progress
     ))  # fmt: skip
 
 
 def serve(application: Application, at: socket.socket, on_start: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM, then leave with the signal's exit code."""
+    server, received = server_for(application), list[int]()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        received.append(number)  # no exception: uvicorn, while it starts, would take it for a failure
+        server.should_exit = True
+
     # Both: a shell starts what runs in its background with SIGINT ignored, and uvicorn gives back what it found.
-    before = {number: signal.signal(number, _leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         on_start()
-        server_for(application).run(sockets=[at])
+        server.run(sockets=[at])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         at.close()
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    if received:
+        raise SystemExit(128 + received[-1])

@@ -1,89 +1,86 @@
-"""What may be asked and what is answered: the shapes of the JSON, with bounds, for validation and for OpenAPI."""
+"""Requests and answers: the JSON with its bounds, for validation and for OpenAPI."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from headstart.config.generation import GenerationConfig
 
 MOST_CHARACTERS = 20_000
 MOST_TOKENS = 512
 MOST_ALTERNATIVES = 20
 MOST_BEAMS = 10
 ATTENTION_TOKENS = 64
-
 Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-RunName = Annotated[str | None, Field(max_length=255, description="May be left out where one run can do it.")]
+RunName = Annotated[str | None, Field(max_length=255, description="Optional where only one run can do it.")]
 
 
-def _asked(**example: Any) -> ConfigDict:
-    """Strict: a number is no text, no key is unknown, no number is infinite."""
-    return ConfigDict(
-        extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra={"examples": [example]}
-    )
+def _strict(**example: Any) -> ConfigDict:
+    """No conversion between types, no unknown key, no infinite number."""
+    examples: Any = {"examples": [example]}
+    return ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=examples)
 
 
-# ---- requests -----------------------------------------------------------------------------------------------
-
-
-class ClassifyRequest(BaseModel):
-    model_config = _asked(run="tuned", text="Un roman magnifique", influence="leave-one-out")
+class ScoreRequest(BaseModel):
+    model_config = _strict(run="base", text="Il était une fois")
 
     run: RunName = None
     text: Text
+
+
+class ClassifyRequest(ScoreRequest):
+    model_config = _strict(run="tuned", text="Un roman magnifique", influence="leave-one-out")
+
     text_b: Text | None = None
     influence: Literal["none", "leave-one-out", "gradient"] = "none"
 
 
 class GenerateRequest(BaseModel):
-    model_config = _asked(run="base", prompt="Il était une fois", max_tokens=40, temperature=0.8)
+    model_config = _strict(run="base", prompt="Il était une fois", max_tokens=40, temperature=0.8)
 
     run: RunName = None
     prompt: Text = ""
     max_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 100
     temperature: Annotated[float, Field(ge=0, le=100)] = 0.8
-    top_k: Annotated[int, Field(ge=0, le=1_000_000, description="0: any token can come.")] = 0
+    top_k: Annotated[int, Field(ge=0, le=1_000_000, description="0: all tokens.")] = 0
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     alternatives: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 5
     stream: bool = True
 
-
-class ScoreRequest(BaseModel):
-    model_config = _asked(run="base", text="Il était une fois")
-
-    run: RunName = None
-    text: Text
+    @property
+    def generation(self) -> GenerationConfig:
+        same = self.model_dump(include={"temperature", "top_p", "max_tokens", "seed"})
+        return GenerationConfig(**same, top_k=self.top_k or None)
 
 
-class TranslateRequest(BaseModel):
-    model_config = _asked(run="french", text="A beautiful novel.", beam=5)
+class TranslateRequest(ScoreRequest):
+    model_config = _strict(run="french", text="A beautiful novel.", beam=5)
 
-    run: RunName = None
-    text: Text
     beam: Annotated[int, Field(ge=1, le=MOST_BEAMS)] = 5
     length_penalty: Annotated[float, Field(ge=-10, le=10)] = 1.0
 
+    @property
+    def generation(self) -> GenerationConfig:
+        return GenerationConfig(beam=self.beam, length_penalty=self.length_penalty)
 
-class AttentionRequest(BaseModel):
-    model_config = _asked(run="tuned", text="Un roman magnifique")
 
-    run: RunName = None
-    text: Text
+class AttentionRequest(ScoreRequest):
+    model_config = _strict(run="tuned", text="Un roman magnifique")
+
     text_b: Text | None = None
-    target: Annotated[Text | None, Field(description="Of a translation run; by default its own.")] = None
+    target: Text | None = Field(None, description="Of a translation run (default: its own translation).")
 
 
-# ---- answers ------------------------------------------------------------------------------------------------
-
-
-class Trouble(BaseModel):
+class ErrorDetail(BaseModel):
     what: str
     fix: str
 
 
 class ErrorAnswer(BaseModel):
-    """Every refusal looks like this."""
+    """Every error answer."""
 
-    error: Trouble
+    error: ErrorDetail
 
 
 class Health(BaseModel):
@@ -120,8 +117,11 @@ class RunsAnswer(BaseModel):
     limits: LimitsAbout
 
 
-class ShownToken(BaseModel):
+class TargetToken(BaseModel):
     text: str
+
+
+class ShownToken(TargetToken):
     is_special: bool
 
 
@@ -138,7 +138,7 @@ class InfluenceAnswer(BaseModel):
 
 
 class ClassifyAnswer(BaseModel):
-    """`label` of a classification run, `labels` of one with several labels, `value` of a regression run."""
+    """`label` of a classification run, `labels` of a multilabel run, `value` of a regression run."""
 
     run: str
     label: str | None = None
@@ -149,13 +149,12 @@ class ClassifyAnswer(BaseModel):
     influence: InfluenceAnswer | None
 
 
-class Alternative(BaseModel):
-    text: str
+class Alternative(TargetToken):
     probability: float
 
 
 class TokenLine(Alternative):
-    """A line of a stream; the probability is that of the token under the model at temperature 1."""
+    """A line of a stream; the probability is under the model at temperature 1."""
 
     token: int
     alternatives: list[Alternative]
@@ -170,7 +169,7 @@ class LastLine(BaseModel):
 
 
 class GenerateAnswer(LastLine):
-    """All of it at once, where `stream` is false."""
+    """The whole answer, where `stream` is false."""
 
     run: str
     text: str
@@ -193,10 +192,6 @@ class AlignedTokens(BaseModel):
     source: int
     target: int
     weight: float
-
-
-class TargetToken(BaseModel):
-    text: str
 
 
 class TranslateAnswer(BaseModel):

@@ -1,5 +1,6 @@
-"""The runs and studies that are served: what each can do, and its weights once somebody asks for them."""
+"""The runs and studies that are served: what each can do, and its weights once they are needed."""
 
+import itertools
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -7,24 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from headstart.config.run import RunConfig
 from headstart.errors import IntegrityError, UserError
-from headstart.plan.parameters import components
-from headstart.report.study_file import read_study, read_timing
-from headstart.serve.refusals import Refused
-from headstart.training.loading import LoadedRun, load
-from headstart.training.machine import Machine
-from headstart.training.run_directory import RunConfig, RunDirectory
+from headstart.machine import Machine
+from headstart.planning.parameters import components
+from headstart.runs.directory import RunDirectory
+from headstart.runs.load import LoadedRun
+from headstart.runs.study_model import StudyModel, StudyModelConfig, load, served_config
+from headstart.serve.errors import RequestError
+from headstart.study.record import StudyRecord
 
 Ability = Literal["classify", "generate", "score", "translate", "attention"]
 
 CAN: dict[str, tuple[Ability, ...]] = {
     "causal": ("generate", "score", "attention"),
-    "masked": ("attention",),
-    "masked-nsp": ("attention",),
-    "base": ("attention",),
-    "classification": ("classify", "attention"),
-    "multilabel": ("classify", "attention"),
-    "regression": ("classify", "attention"),
+    **dict.fromkeys(("masked", "masked-nsp", "base"), ("attention",)),
+    **dict.fromkeys(("classification", "multilabel", "regression"), ("classify", "attention")),
     "translation": ("translate", "attention"),
 }
 
@@ -33,6 +32,7 @@ _DOING: dict[Ability, str] = {
     "classify": "classify", "generate": "generate", "score": "score a text", "translate": "translate",
     "attention": "show its attention",
 }  # fmt: skip
+
 _DRAWING = threading.Lock()  # matplotlib draws for one at a time
 
 
@@ -42,27 +42,23 @@ class ServedRun:
 
     name: str
     path: Path
-    config: RunConfig
+    config: RunConfig | StudyModelConfig
     machine: Machine
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Of all finished runs that are served, by the digest of their weights: one may be the start of another."""
-
-    _loaded: LoadedRun | None = None
+    names: Mapping[str, str] = field(default_factory=dict)  # finished runs by digest: one may start another
+    _loaded: LoadedRun | StudyModel | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def can(self) -> tuple[Ability, ...]:
-        return CAN[self.config.objective]
+        # A logistic regression, alone or in a mix, has no attention.
+        return CAN[self.config.objective] if isinstance(self.config, RunConfig) else ("classify",)
 
     @property
     def is_loaded(self) -> bool:
         return self._loaded is not None
 
-    def loaded(self) -> LoadedRun:
-        """The run in memory; whoever comes while it is being loaded waits for it.
-
-        What counts is the directory as it is then: its run may have been trained on, or be another one.
-        """
+    def loaded(self) -> Any:
+        """The run in memory, as its directory is now; threads that come meanwhile wait for it."""
         with self._lock:
             if self._loaded is None:
                 self._loaded = load(self.path, self.machine.device)
@@ -70,99 +66,81 @@ class ServedRun:
             return self._loaded
 
     def about(self) -> dict[str, Any]:
-        """What is known of it without its weights."""
+        """Its description, without reading its weights."""
         config = self.config
+        if isinstance(config, RunConfig):
+            start, parameters = config.start, sum(p.count for p in components(config.model, config.head))
+        else:
+            start, parameters = "scratch", config.parameters
         return {
-            "name": self.name, "objective": config.objective, "can": list(self.can), "labels": config.labels,
-            "pairs": config.pairs, "length": config.length, "start": config.start[:12],
-            "start_run": self.names.get(config.start), "loaded": self.is_loaded,
-            "parameters": sum(part.count for part in components(config.model, config.head)),
+            "name": self.name, "objective": config.objective, "can": list(self.can), "labels": config.label_names,
+            "pairs": config.pairs, "length": config.length, "start": start[:12],
+            "start_run": self.names.get(start), "loaded": self.is_loaded, "parameters": parameters,
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ServedStudy:
-    """A study and its report."""
-
-    name: str
-    path: Path
-
-    def report(self) -> bytes:
-        """The report as it was written, or made anew where it is not there; nothing is written."""
-        try:
-            return (self.path / "report.html").read_bytes()
-        except OSError:
-            study = read_study(self.path)
-        try:
-            timing, clock_error = read_timing(self.path), ""
-        except IntegrityError as error:  # only the measured seconds are lost: the page says so
-            timing, clock_error = None, error.what
-        from headstart.report.page import report_page  # a second to import, and seldom needed
-
-        with _DRAWING:
-            return report_page(study, timing, clock_error).encode()
-
-
+@dataclass
 class Models:
     """All that is served, by name."""
 
-    def __init__(self, runs: Iterable[ServedRun], studies: Iterable[ServedStudy]) -> None:
-        self.runs = {run.name: run for run in runs}
-        self.studies = {study.name: study for study in studies}
+    runs: dict[str, ServedRun] = field(default_factory=dict)
+    studies: dict[str, Path] = field(default_factory=dict)
 
     @classmethod
     def at(cls, paths: Iterable[str | Path], machine: Machine) -> "Models":
-        """Those in these directories; what is neither a run nor a study is refused."""
-        runs, studies, taken = [], [], set[str]()
+        """The runs and studies in these directories."""
+        models = cls()
         for path in map(Path, paths):
-            name = _name(path, taken)
-            taken.add(name)
+            name = _name(path, {*models.runs, *models.studies})
             if (path / "study.json").is_file() or (path / "study.toml").is_file():
-                read_study(path)  # one that cannot be read is refused now, not when it is asked for
-                studies.append(ServedStudy(name, path))
-            else:
-                runs.append(ServedRun(name, path, RunDirectory(path).read_config(), machine))
-        if not taken:
-            raise UserError("no run is given", fix="give the directories of runs: headstart serve runs/tuned")
-        names = {digest: run.name for run in runs if (digest := _digest(run.path))}
-        for run in runs:
+                StudyRecord.load(path)  # fail now and not at the first request
+                models.studies[name] = path
+                if not (path / "model" / "model.json").is_file():
+                    continue
+                name = _name(path.with_name(f"{path.resolve().name}-model"), {*models.runs, *models.studies})
+            models.runs[name] = ServedRun(name, path, served_config(path), machine)
+        if not models.runs and not models.studies:
+            fix = "give the directories of runs: headstart serve runs/tuned"
+            raise UserError("no run is given", fix=fix, code="missing")
+        names = {digest: run.name for run in models.runs.values() if (digest := _digest(run.path))}
+        for run in models.runs.values():
             run.names = names
-        return cls(runs, studies)
+        return models
 
     def run(self, name: str | None, ability: Ability) -> ServedRun:
         """The run of this name, or the only one that can do it."""
         able = [run for run in self.runs.values() if ability in run.can]
+        if name is None and len(able) == 1:
+            return able[0]
+        if name is None and not able:
+            fitting = " or ".join(objective for objective, can in CAN.items() if ability in can)
+            raise RequestError(400, f"none of the runs can {_DOING[ability]}", f"serve a {fitting} run")
         if name is None:
-            return _only(able, ability)
+            what = f"{len(able)} runs can {_DOING[ability]}, and none is named"
+            raise RequestError(400, what, f"name one of: {', '.join(run.name for run in able)}")
         if name not in self.runs:
-            raise Refused(404, "there is no run of this name", "GET /api/runs lists them")
+            raise RequestError(404, "no run of this name", "GET /api/runs lists them")
         run = self.runs[name]
         if run not in able:
-            raise Refused(
-                400,
-                f"{run.name} is a {run.config.objective} run: it cannot {_DOING[ability]}",
-                f"it can {' and '.join(_DOING[one] for one in run.can)}",
-            )
+            what = f"{run.name} is a {run.config.objective} run: it cannot {_DOING[ability]}"
+            raise RequestError(400, what, f"it can {' and '.join(_DOING[one] for one in run.can)}")
         return run
 
-    def study(self, name: str) -> ServedStudy:
+    def report(self, name: str) -> bytes:
+        """The report file of a study, or a new one in memory where there is none."""
         if name not in self.studies:
-            raise Refused(404, "there is no study of this name", "GET /api/runs lists them")
-        return self.studies[name]
+            raise RequestError(404, "no study of this name", "GET /api/runs lists them")
+        try:
+            return (self.studies[name] / "report.html").read_bytes()
+        except OSError:
+            from headstart.report.page import directory_page
 
-
-def _only(able: list[ServedRun], ability: Ability) -> ServedRun:
-    if len(able) == 1:
-        return able[0]
-    if not able:
-        fitting = " or ".join(objective for objective, can in CAN.items() if ability in can)
-        raise Refused(400, f"none of the runs can {_DOING[ability]}", f"serve a {fitting} run")
-    names = ", ".join(run.name for run in able)
-    raise Refused(400, f"{len(able)} runs can {_DOING[ability]}, and none is named", f"name one of: {names}")
+            with _DRAWING:
+                return directory_page(self.studies[name]).encode()
 
 
 def _digest(path: Path) -> str:
-    """The sha256 over a finished run's weights, as it tells it; what is wrong there is told when it is used."""
+    """The recorded digest of a finished run's weights; errors are reported when the run is loaded."""
     try:
         result = RunDirectory(path).read_result()
     except IntegrityError:
@@ -173,9 +151,5 @@ def _digest(path: Path) -> str:
 def _name(path: Path, taken: set[str]) -> str:
     """The directory's name, as text, with a number where it is taken."""
     name = os.fsencode(path.resolve().name).decode("utf-8", "replace") or "run"
-    if name not in taken:
-        return name
-    number = 2
-    while f"{name}-{number}" in taken:
-        number += 1
-    return f"{name}-{number}"
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], numbered) if one not in taken)

@@ -1,7 +1,6 @@
-"""Writing that somebody reads as it is written: a thread for each stream, asked for one item at a time.
+"""Streams: an iterator in a thread of its own, which computes an item only when the client wants it.
 
-Nothing is computed before it is wanted, so a reader who is slow slows the writing, and one who has gone ends it: the
-thread finishes the item that it is at, and no other.
+So a slow client slows the computation, and one that has gone ends it after the current item.
 """
 
 import asyncio
@@ -9,13 +8,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
-from fastapi import Response
+from starlette.responses import StreamingResponse
 
 Item = TypeVar("Item")
 _END = object()
 
 
-class OutOfTime(Exception):
+class StreamTimeout(Exception):
     """The stream has lasted as long as it may."""
 
 
@@ -23,14 +22,14 @@ class Stream(Generic[Item]):
     """An iterator that lives in a thread of its own."""
 
     def __init__(self, seconds: float, on_end: Callable[[], None]) -> None:
-        """`on_end` is called in the thread when it has nothing left to do."""
+        """`on_end` is called in the thread after its last item."""
         self._deadline = asyncio.get_running_loop().time() + seconds
         self._on_end, self._is_closed = on_end, False
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="stream")
         self._items: Iterator[Item] = iter(())
 
     async def open(self, start: Callable[[], Iterator[Item]]) -> None:
-        """Have the iterator made; what it refuses to do is known then."""
+        """Make the iterator; invalid requests fail here."""
 
         def opened() -> None:
             self._items = start()
@@ -41,13 +40,13 @@ class Stream(Generic[Item]):
         return self
 
     async def __anext__(self) -> Item:
-        found: Any = await self._in_thread(lambda: next(self._items, _END))
-        if found is _END:
+        item: Any = await self._in_thread(lambda: next(self._items, _END))
+        if item is _END:
             raise StopAsyncIteration
-        return found
+        return item
 
     def close(self) -> None:
-        """Let the thread end once it has finished what it is at."""
+        """Let the thread end after its current item."""
         if not self._is_closed:
             self._is_closed = True
             self._worker.submit(self._end)
@@ -65,25 +64,21 @@ class Stream(Generic[Item]):
             async with asyncio.timeout_at(self._deadline):
                 return await asyncio.get_running_loop().run_in_executor(self._worker, work)
         except TimeoutError:
-            raise OutOfTime from None
+            raise StreamTimeout from None
 
 
-class Lines(Response):
-    """An answer in lines, each sent as soon as it is there."""
+class LinesResponse(StreamingResponse):
+    """An answer in lines, each sent at once."""
 
     media_type = "application/x-ndjson"
 
     def __init__(self, lines: AsyncIterator[bytes], on_end: Callable[[], None]) -> None:
-        """`on_end` is called when nobody reads the lines any more, or there are none left."""
-        super().__init__()
-        del self.headers["content-length"]
-        self._lines, self._on_end = lines, on_end
+        """`on_end` is called after the last line, or when the client has gone."""
+        super().__init__(lines)
+        self._on_end = on_end
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async for line in self._lines:
-                await send({"type": "http.response.body", "body": line, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+            await self.stream_response(send)
         finally:
             self._on_end()

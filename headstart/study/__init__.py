@@ -6,7 +6,7 @@ from typing import Any
 
 
 class _CallablePackage(ModuleType):
-    def __call__(self, *arguments: Any, **settings: Any) -> dict[str, Any]:
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
         from headstart.study.study import study
 
         return study(*arguments, **settings)

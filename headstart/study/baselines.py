@@ -1,97 +1,215 @@
-"""What a study has to beat: the commonest class, and TF-IDF with logistic regression.
+"""What a study has to beat: the majority class, TF-IDF and LSA with logistic regression; and the mix of two arms.
 
-Whoever asks "should I pretrain?" has to know first whether an hour-old idea that runs in seconds does as well. So
-TF-IDF gets what makes it strong: words and characters, damped counts, and a strength chosen on valid.
+They take seconds, so they get what makes them strong: words and characters, sublinear counts, a C chosen on valid.
+LSA (TF-IDF, truncated SVD) is the cheap use of the text that a base is pretrained on. Nothing here depends on a
+seed or on the number of threads: nothing is drawn but by a fixed seed, and one thread adds up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from headstart.randomness import stream
+from headstart.runs.linear import LEAST_PROBABILITY, UNITS, mixed
+from headstart.tokenizers.ngrams import Ngrams
+
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """C of the logistic regression: the larger, the closer it may follow the training rows."""
 
-_LEAST_PROBABILITY = 1e-15
+SMALL_VALID = 500  # rows of valid below which exponents that are the best on all of them fit their noise
+MOST_EXPONENT = 10.0
+_COMPONENTS = {"words": 256, "characters": 128}
+_MIN_DF = {"words": 5, "characters": 10}  # of LSA, in large corpora
+Labels = Sequence[int] | np.ndarray
 
 
 class BaselineResult(NamedTuple):
-    """Predicted class numbers for test, and how the strength was chosen."""
+    """Probabilities (rows, classes) on valid and test, and how the strength, or the weight of a mix, was chosen."""
 
-    predictions: np.ndarray
-    strength: float | None
-    """None where there was nothing to choose: one class, or no text to learn from."""
+    valid: np.ndarray
+    test: np.ndarray
+    chosen: float | None  # None where there was nothing to choose: one class, or no text to learn from
+    tries: list[tuple[float, float, float]]  # (strength or weight, accuracy on valid, log loss on valid)
+    arrays: Mapping[str, np.ndarray] = MappingProxyType(
+        {}
+    )  # of a logistic regression: what runs/linear.py predicts with
 
-    tries: list[tuple[float, float, float]]
-    """(strength, accuracy on valid, log loss on valid)."""
+    @property
+    def predictions(self) -> np.ndarray:
+        """The class numbers for test; of several that are equally likely the lowest."""
+        return self.test.argmax(axis=1)
 
 
-def majority(train_labels: Sequence[int] | np.ndarray, test_count: int) -> np.ndarray:
-    """The commonest class of train for every row of test; among equals the lowest class number."""
-    return np.full(test_count, np.bincount(np.asarray(train_labels, dtype=np.int64)).argmax())
+def majority(train_labels: Labels, valid_count: int, test_count: int, classes: int) -> BaselineResult:
+    """The share of each class in train for every row, whose largest is the majority class."""
+    shares = np.bincount(np.asarray(train_labels, dtype=np.int64), minlength=classes) / len(train_labels)
+    seen = np.flatnonzero(shares)
+    arrays = {"intercepts": np.log(shares[seen]), "coefficients": np.zeros((0, len(seen))), "classes": seen}
+    return BaselineResult(
+        np.tile(shares, (valid_count, 1)), np.tile(shares, (test_count, 1)), None, [], arrays
+    )
 
 
 def tfidf(
-    train_texts: Sequence[str],
-    train_labels: Sequence[int] | np.ndarray,
-    valid_texts: Sequence[str],
-    valid_labels: Sequence[int] | np.ndarray,
-    test_texts: Sequence[str],
-    seed: int = 0,
-) -> BaselineResult:
-    """TF-IDF of words (1–2) and characters (2–5), logistic regression, its strength the best on valid.
+    train_texts: Sequence[str], train_labels: Labels, valid_texts: Sequence[str], valid_labels: Labels,
+    test_texts: Sequence[str], classes: int,
+) -> BaselineResult:  # fmt: skip
+    """TF-IDF of words (1–2) and characters (2–5), learnt from train, and logistic regression."""
+    from scipy.sparse import hstack
 
-    The best is the most accurate, among equals the one with the lowest log loss. Classes that a small budget's
-    rows do not hold are never predicted, and cost their valid rows the full loss. The result is the same for
-    every seed and any number of threads: nothing is drawn, and one thread adds up.
+    parts, learnt = [], dict[str, np.ndarray]()
+    for unit, lengths in UNITS.items():
+        ngrams = Ngrams(unit, *lengths)
+        counts = [ngrams.fit_transform(train_texts), *map(ngrams.transform, (valid_texts, test_texts))]
+        if counts[0].shape[1]:
+            weigh = _weights(counts[0])
+            parts.append([weigh.transform(table, copy=False) for table in counts])
+            learnt |= _named(unit, idf=weigh.idf_, **ngrams.arrays())
+    if not parts:
+        return majority(train_labels, len(valid_texts), len(test_texts), classes)
+    whole = [hstack(blocks, format="csr") for blocks in zip(*parts, strict=True)]
+    turn = _onto_fewer_columns(whole[0])
+    train, valid, test = (table @ turn for table in whole)
+    result = logistic_regression(train, valid, test, train_labels, valid_labels, classes)
+    if result.chosen is None:
+        return result
+    coefficients = turn @ result.arrays["coefficients"]
+    return result._replace(arrays={**result.arrays, **learnt, "coefficients": coefficients})
+
+
+def _named(unit: str, **arrays: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"{unit} {name}": array for name, array in arrays.items()}
+
+
+def logistic_regression(
+    train: Any, valid: Any, test: Any, train_labels: Labels, valid_labels: Labels, classes: int
+) -> BaselineResult:
+    """Logistic regression on features, its strength the most accurate on valid, among equals of the lowest log loss.
+
+    Classes that a small budget's rows do not hold are never predicted, and cost their valid rows the full loss.
     """
-    import sklearn.linear_model  # noqa: F401  # before the limit, which holds for what is loaded by then
+    from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    train_labels, valid_labels = (
-        np.asarray(labels, dtype=np.int64) for labels in (train_labels, valid_labels)
-    )
+    train_labels, valid_labels = (np.asarray(n, dtype=np.int64) for n in (train_labels, valid_labels))
+    if not train.shape[1] or len(np.unique(train_labels)) == 1:
+        return majority(train_labels, valid.shape[0], test.shape[0], classes)
+    # Each strength goes on from the one before. With scikit-learn's own tolerance of 1e-4 the fit stops so early
+    # that accuracy moves by half a point; with this one it is as near to the optimum as a fit from zero with 1e-6.
+    model = LogisticRegression(tol=3e-7, max_iter=10_000, warm_start=True)
+    results: list[BaselineResult] = []
+    tries: list[tuple[float, float, float]] = []
     with threadpool_limits(1):
-        features = _features(train_texts, valid_texts, test_texts)
-        if features is None or len(np.unique(train_labels)) == 1:
-            return BaselineResult(majority(train_labels, len(test_texts)), None, [])
-        train, valid, test = features
-        models = [_fitted(strength, train, train_labels, seed) for strength in STRENGTHS]
-        tries = [
-            (strength, *_on_valid(model, valid, valid_labels))
-            for strength, model in zip(STRENGTHS, models, strict=True)
-        ]
-        best = min(range(len(tries)), key=lambda place: (-tries[place][1], tries[place][2]))
-        return BaselineResult(models[best].predict(test), STRENGTHS[best], tries)
+        for strength in STRENGTHS:
+            model.set_params(C=strength).fit(train, train_labels)
+            tables = [np.zeros((rows.shape[0], classes)) for rows in (valid, test)]
+            for table, rows in zip(tables, (valid, test), strict=True):
+                table[:, model.classes_] = model.predict_proba(rows)
+            arrays = {
+                "coefficients": model.coef_.T,
+                "intercepts": model.intercept_,
+                "classes": model.classes_,
+            }
+            copies = {name: np.array(array) for name, array in arrays.items()}  # the next fit goes on in them
+            results.append(BaselineResult(tables[0], tables[1], strength, tries, copies))
+            tries.append((strength, *scores(tables[0], valid_labels)))
+    return results[min(range(len(tries)), key=lambda place: (-tries[place][1], tries[place][2]))]
 
 
-def _features(train_texts: Sequence[str], *others: Sequence[str]) -> list[Any] | None:
-    """A sparse matrix for each set, learnt from train alone; None where train holds no word and no character."""
-    from scipy.sparse import hstack
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    parts = []
-    for vectorizer in (
-        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
-        TfidfVectorizer(analyzer="char", ngram_range=(2, 5), sublinear_tf=True),
-    ):
-        analyse = vectorizer.build_analyzer()
-        if any(analyse(text) for text in train_texts):  # scikit-learn refuses an empty vocabulary
-            train = vectorizer.fit_transform(train_texts)
-            parts.append([train, *(vectorizer.transform(texts) for texts in others)])
-    return [hstack(blocks, format="csr") for blocks in zip(*parts, strict=True)] if parts else None
+def scores(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """Accuracy and log loss."""
+    given = probabilities[np.arange(len(labels)), labels]
+    accuracy = float((probabilities.argmax(axis=1) == labels).mean())
+    return accuracy, float(-np.log(np.maximum(given, LEAST_PROBABILITY)).mean())
 
 
-def _fitted(strength: float, train: Any, labels: np.ndarray, seed: int) -> Any:
-    from sklearn.linear_model import LogisticRegression
+def _weights(counts: Any) -> Any:
+    from sklearn.feature_extraction.text import TfidfTransformer
 
-    # With scikit-learn's own tolerance of 1e-4 the fit stops so early that accuracy moves by half a point.
-    model = LogisticRegression(C=strength, tol=1e-6, max_iter=10_000, random_state=seed % 2**32)
-    return model.fit(train, labels)
+    return TfidfTransformer(sublinear_tf=True).fit(counts)
 
 
-def _on_valid(model: Any, valid: Any, labels: np.ndarray) -> tuple[float, float]:
-    probabilities = model.predict_proba(valid)  # (rows, classes that train holds)
-    accuracy = float((model.classes_[probabilities.argmax(axis=1)] == labels).mean())
-    given = np.where(model.classes_ == labels[:, None], probabilities, 0).sum(axis=1)
-    return accuracy, float(-np.log(np.maximum(given, _LEAST_PROBABILITY)).mean())
+def _onto_fewer_columns(train: Any) -> Any:
+    """A matrix that makes of the columns of one training row alone a single one: the same regression on half of them.
+
+    Such columns are multiples of each other, so the weights that fit best with an L2 penalty are in the proportion
+    of their values. Turned by that proportion, the others are zero: the predictions are the same.
+    """
+    from scipy.sparse import csr_matrix
+
+    rows, columns = train.shape
+    squares = np.bincount(train.indices, train.data**2, minlength=columns)
+    is_rare = np.bincount(train.indices, minlength=columns) == 1
+    row = csr_matrix((np.ones(train.nnz), train.indices, train.indptr), train.shape).T @ np.arange(rows)
+    _, group = np.unique(np.where(is_rare, row, rows + np.arange(columns)), return_inverse=True)
+    share = np.sqrt(squares / np.bincount(group, squares)[group])
+    return csr_matrix((share, group, np.arange(columns + 1)), shape=(columns, group.max() + 1))
+
+
+# ---- LSA ------------------------------------------------------------------------------------------------------
+
+
+def fit_lsa(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """TF-IDF and truncated SVD of words (1–2) and of characters (2–5), as arrays that runs/linear.py takes."""
+    from sklearn.utils.extmath import randomized_svd
+    from threadpoolctl import threadpool_limits
+
+    arrays: dict[str, np.ndarray] = {}
+    for unit, lengths in UNITS.items():
+        ngrams = Ngrams(unit, *lengths)
+        counts = ngrams.fit_transform(texts, min_df=min(_MIN_DF[unit], 1 + len(texts) // 1000))
+        if not counts.shape[1]:
+            continue
+        weigh = _weights(counts)
+        table = weigh.transform(counts, copy=False).astype(np.float32)
+        with threadpool_limits(1):
+            components = min(_COMPONENTS[unit], *table.shape)
+            _, _, axes = randomized_svd(table, components, n_iter=2, random_state=0)
+        # In fp16 the accuracy is the same to 0.01 points, and the file half as large.
+        arrays |= _named(unit, idf=weigh.idf_, axes=axes.astype(np.float16), **ngrams.arrays())
+    return arrays
+
+
+# ---- two arms as one --------------------------------------------------------------------------------------------
+
+
+def mix(first: BaselineResult, second: BaselineResult, valid_labels: Labels) -> BaselineResult:
+    """A log-linear mix of two arms, whose exponents have the lowest log loss on valid.
+
+    Exponents calibrate too: of a network that is too sure, a mean of the probabilities would be little more than its
+    own. `chosen` is the second one's share of them. On a small valid they are the mean of those that are best on its
+    halves, cut in ten ways, and its scores are those of each half with the exponents of the other.
+    """
+    from scipy.optimize import minimize
+
+    labels, every = np.asarray(valid_labels, dtype=np.int64), np.arange(len(valid_labels))
+
+    def score(exponents: np.ndarray, rows: np.ndarray = every) -> tuple[float, float]:
+        return scores(mixed(first.valid[rows], second.valid[rows], exponents), labels[rows])
+
+    def best(rows: np.ndarray) -> np.ndarray:
+        def cost(tried: np.ndarray) -> float:
+            return score(tried, rows)[1] + float(tried @ tried) / 2 / len(rows)  # the penalty of C = 1
+
+        return np.asarray(minimize(cost, (0.5, 0.5), method="L-BFGS-B", bounds=[(0, MOST_EXPONENT)] * 2).x)
+
+    if not 2 <= len(labels) < SMALL_VALID:
+        exponents = best(every).round(3)
+        reached = score(exponents)
+    else:
+        orders = [stream(0, "mix", number).permutation(len(labels)) for number in range(10)]
+        halves = [half for order in orders for half in np.array_split(order, 2)]
+        fits = [best(half) for half in halves]
+        others = [halves[number ^ 1] for number in range(len(halves))]
+        exponents = np.mean(fits, axis=0).round(3)
+        accuracy, loss = np.mean([score(fit, other) for fit, other in zip(fits, others, strict=True)], axis=0)
+        reached = float(accuracy), float(loss)
+    if not exponents.any():
+        exponents = np.array([1.0, 0.0])
+    weight = round(float(exponents[1] / exponents.sum()), 3)
+    alone = [(0.0, *scores(first.valid, labels)), (1.0, *scores(second.valid, labels))]
+    tries = [*(tried for tried in alone if tried[0] != weight), (weight, *reached)]
+    tables = (mixed(first.valid, second.valid, exponents), mixed(first.test, second.test, exponents))
+    return BaselineResult(*tables, weight, tries, {"exponents": exponents})

@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headstart.config.study import PretrainPart, StudyConfig
+from headstart.data.in_memory import Given, sources_by_role, split_for
+from headstart.data.labelled import LabelledSet
+from headstart.data.readers.rows import Columns
+from headstart.data.readers.sources import Role, Source, Table, splits_in, weighted_path
 from headstart.errors import UserError
-from headstart.study.design import PretrainPart, StudyConfig
-from headstart.text.dataset_folders import Role, splits_in
-from headstart.text.in_memory import Given, sources_by_role, split_for
-from headstart.text.labelled import LabelledSet
-from headstart.text.mixture import weighted_path
-from headstart.text.rows import Columns
-from headstart.text.sources import Source, Table
-from headstart.training.pretrain import Texts
-from headstart.training.run_directory import write_whole
+from headstart.study.data import write_changed
+from headstart.training.tasks.pretrain import Texts
 
 
 @dataclass(frozen=True)
@@ -46,44 +44,34 @@ class GivenData:
             for number, table in enumerate(self.corpus):
                 if table is not None:
                     path = _written(place / f"corpus-{number + 1}.jsonl", table, texts)
-                    files[number] = _replaced(files[number], path)
+                    _, sign, weight = files[number].rpartition("=")
+                    files[number] = f"{path}={weight}" if sign else path
             phases[0] = dataclasses.replace(phases[0], corpus=files)
         return dataclasses.replace(config, finetune=finetune, pretrain=phases)
 
 
 def given_data(
-    config: StudyConfig,
-    corpus: Given | Sequence[Given] | None,
-    train: Given | None,
-    valid: Given | None,
+    config: StudyConfig, corpus: Given | Sequence[Given] | None, train: Given | None, valid: Given | None,
     test: Given | None,
-) -> GivenData:
+) -> GivenData:  # fmt: skip
     """The settings with what is given beside them; a folder or dict of splits is taken apart by their names."""
     phases, tables = [_with_train_splits(phase) for phase in config.pretrain], list[Table | None]()
     if corpus is not None:
         if len(phases) > 1:
-            raise UserError(
-                "a corpus for several phases of pretraining", fix="name each in its own [[pretrain]]"
-            )
+            fix = "name each in its own [[pretrain]]"
+            raise UserError("a corpus for several phases of pretraining", fix=fix)
         texts = Texts.given(corpus, None, config.reading.text_column)
-        names = [
-            _weighed(source, weight) for source, weight in zip(texts.sources, texts.weights, strict=True)
-        ]
+        names = [_weighed(*pair) for pair in zip(texts.sources, texts.weights, strict=True)]
         phases = [dataclasses.replace(phases[0] if phases else PretrainPart(), corpus=names)]
         tables = [source if isinstance(source, Table) else None for source in texts.sources]
     files, sets = config.finetune, dict[Role, Table]()
     if train is not None or files.train:
-        found = sources_by_role(
-            files.train if train is None else train, files.valid if valid is None else valid,
-            files.test if test is None else test,
-        )  # fmt: skip
+        given = ((train, files.train), (valid, files.valid), (test, files.test))
+        found = sources_by_role(*(named if direct is None else direct for direct, named in given))
         for role, source in found.items():
             if isinstance(source, LabelledSet):
-                raise UserError(
-                    "a study reads its rows itself",
-                    where=source.path,
-                    fix="give a file, a frame or a dataset",
-                )
+                fix = "give a file, a frame or a dataset"
+                raise UserError("a study reads its rows itself", where=source.path, fix=fix)
             files = dataclasses.replace(files, **{role: str(source)})  # type: ignore[arg-type]
             if isinstance(source, Table):
                 sets[role] = source
@@ -92,11 +80,10 @@ def given_data(
 
 def _with_train_splits(phase: PretrainPart) -> PretrainPart:
     """Of a folder of several splits, its train."""
-    named = [(given, *weighted_path(given)) for given in phase.corpus]
-    corpus = [
-        _weighed(split_for(path, "train"), weight) if splits_in(path) else given
-        for given, path, weight in named
-    ]
+    corpus = list(phase.corpus)
+    for place, (path, weight) in enumerate(map(weighted_path, corpus)):
+        if splits_in(path):
+            corpus[place] = _weighed(split_for(path, "train"), weight)
     return dataclasses.replace(phase, corpus=corpus)
 
 
@@ -104,20 +91,11 @@ def _weighed(source: Source, weight: float) -> str:
     return str(source) if weight == 1 else f"{source}={weight:g}"
 
 
-def _replaced(name: str, path: str) -> str:
-    """The path with the weight that the name has."""
-    _, sign, weight = name.rpartition("=")
-    return f"{path}={weight}" if sign else path
-
-
 def _written(path: Path, table: Table, columns: Columns) -> str:
-    narrow = table.narrowed(columns)
+    narrow = table.narrowed(columns.choose)
     lines = [
         json.dumps(dict(zip(narrow.columns, values, strict=True)), ensure_ascii=False, default=str)
         for values in narrow.read(narrow.columns)
     ]
-    data = ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
-    if not path.exists() or path.read_bytes() != data:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, data)
+    write_changed(path, ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"))
     return str(path)

@@ -1,6 +1,6 @@
-"""From trials on disk to study.json: scores with intervals, differences, head start, verdict. No clock, no chance.
+"""From trials on disk to the record: scores with intervals, differences, savings, verdict. No clock, no chance.
 
-A failed trial is shown and counted, never dropped silently; nothing here chooses by test.
+A failed trial is shown and counted, never dropped silently. Test data chooses nothing here.
 """
 
 import dataclasses
@@ -10,317 +10,280 @@ from typing import Any
 
 import numpy as np
 
-from headstart.study import statistics
-from headstart.study.agenda import Outcome
-from headstart.study.cost import pretraining_operations
+from headstart.data.labelled import read_labelled
+from headstart.data.labels import LabelMap
+from headstart.runs.base_status import BaseStatus, base_status
+from headstart.runs.directory import MetricsFile
+from headstart.study import record as r
+from headstart.study import savings, statistics
+from headstart.study.data import StudyData, pretraining_operations
 from headstart.study.design import Arm, Pretraining, Trial, arms_of, pairs_of, trials_of
-from headstart.study.head_start import (
-    break_even,
-    epochs_sentence,
-    epochs_to_match,
-    labels_sentence,
-    labels_to_match,
-)
-from headstart.study.material import Material
-from headstart.study.trial import pretraining_facts, trial_file
+from headstart.study.execution.scheduler import TaskResult
 from headstart.study.verdict import verdict
-from headstart.text.labelled import read_labelled
-from headstart.text.labels import LabelMap
 
 ITEMS = 20
 TEXT_CHARACTERS = 600
 
 
-@dataclasses.dataclass
-class Answers:
-    """What an arm said at a budget: predictions by seed, over the rows of test."""
-
-    predictions: dict[int, np.ndarray]
-
-    def table(self, seeds: list[int]) -> np.ndarray:
-        return np.stack([self.predictions[seed] for seed in seeds])
+Ended = dict[str, TaskResult]
 
 
 def summarise(
-    material: Material,
-    pretrainings: list[Pretraining],
-    outcomes: dict[str, Outcome],
-    command: list[str],
+    data: StudyData, pretrainings: list[Pretraining], ended: Ended, command: list[str],
     settings: dict[str, Any],
-) -> dict[str, Any]:
-    """All of study.json."""
-    study = material.config.study
-    test = read_labelled(material.labelled("test"))
-    truth = LabelMap(material.labels).ids(test)
-    arms = arms_of(study)
-    trials = [_trial(material, trial, outcomes, truth) for trial in trials_of(study)]
-    answers = _answers(trials)
-    for trial in trials:
-        trial.pop("predictions", None)
-    kept = np.setdiff1d(np.arange(len(truth)), material.facts["leaked_rows"])
-    largest = max(study.budgets)
-    found: dict[str, Any] = {
-        "format": 1,
-        "name": _name(settings),
-        "command": command,
-        "config": settings,
-        "verdict": [],
-        "data": material.facts["data"],
-        "model": material.facts["model"],
-        "rates": material.rates,
-        "power": _power(len(truth), study.seeds),
-        "arms": [arm._asdict() for arm in arms],
-        "budgets": study.budgets,
-        "seeds": list(range(study.seeds)),
-        "pretraining": [_pretraining(material, task, outcomes) for task in pretrainings],
-        "trials": sorted(
-            trials, key=lambda t: (t["budget"], [a.name for a in arms].index(t["arm"]), t["seed"])
-        ),
-        "scores": [
-            _score(answers, arm, budget, study.seeds, truth, len(material.labels), kept)
+) -> r.StudyRecord:  # fmt: skip
+    """The whole record."""
+    study, arms = data.config.study, arms_of(data.config.study)
+    test = read_labelled(data.labelled("test"))
+    answers = _Answers(LabelMap(data.labels).ids(test), len(data.labels))
+    trials = [_trial(data, trial, ended, answers) for trial in trials_of(study)]
+    order = [arm.name for arm in arms]
+    largest, clean = max(study.budgets), np.setdiff1d(np.arange(len(test)), data.facts["leaked_rows"])
+    differences, items = _differences(answers, arms, study.budgets), len(test)
+    detectable = statistics.detectable(items, study.seeds)
+    sentence = statistics.detectable_sentence(items, study.seeds, detectable)
+    record = r.StudyRecord(
+        format=r.FORMAT,
+        name=_name(settings),
+        command=command,
+        config=settings,
+        verdict=[],
+        data=r.parse(r.DataRecord, data.facts["data"], "data"),
+        model=r.parse(r.ModelRecord, data.facts["model"], "model"),
+        rates=data.rates,
+        power=r.Power(items=items, seeds=study.seeds, points=detectable, sentence=sentence),
+        arms=[r.ArmRecord(**arm._asdict()) for arm in arms],
+        budgets=study.budgets,
+        seeds=list(range(study.seeds)),
+        pretraining=[_pretraining(data, task, ended, answers) for task in pretrainings],
+        start=base_status(study.start) if study.start else None,
+        trials=sorted(trials, key=lambda trial: (trial.budget, order.index(trial.arm), trial.seed)),
+        scores=[
+            _score(answers, arm, budget, study.seeds, clean)
             for budget in study.budgets
             for arm in arms
             if arm.kind != "scratch-long" or budget == largest
         ],
-        "differences": _differences(answers, arms, study.budgets, truth),
-    }
-    found["head_start"] = _head_start(answers, arms, study.budgets, truth, trials)
-    found["break_even"] = _break_even(material, found) if pretrainings else None
-    found["confusion"] = [
-        {
-            "arm": arm.name,
-            "budget": largest,
-            "matrix": _confusion(answers[arm.name, largest], truth, material),
-        }
-        for arm in arms
-        if (arm.name, largest) in answers
-    ]
-    found["items"] = _items(answers, arms, largest, truth, test.whole_texts, material.labels)
-    found["verdict"] = verdict(found)
-    return found
+        differences=differences,
+        savings=_savings(answers, arms, study.budgets, trials),
+        break_even=_break_even(data, trials, differences) if pretrainings else None,
+        confusion=[
+            r.Confusion(arm=arm.name, budget=largest, matrix=answers.confusion(arm.name, largest))
+            for arm in arms
+            if answers.seeds(arm.name, largest)
+        ],
+        items=_items(answers, arms, largest, test.whole_texts, data.labels),
+    )
+    return dataclasses.replace(record, verdict=verdict(record))
 
 
 def _name(settings: dict[str, Any]) -> str:
-    """What the study is of: the demo, or the file of the labelled rows, or its folder where it is called train."""
+    """The demo, or the file of the labelled rows, or its folder where the file is called train."""
     path = Path(settings["finetune"]["train"])
     stem = path.name.split(".")[0]
     return settings["study"]["demo"] or (path.parent.name if stem == "train" and path.parent.name else stem)
 
 
+class _Answers:
+    """Predicted classes on test, by arm, budget and seed, beside the true ones."""
+
+    def __init__(self, truth: np.ndarray, classes: int) -> None:
+        self.truth, self.classes = truth, classes
+        self._by_seed: dict[tuple[str, int], dict[int, np.ndarray]] = {}
+
+    def add(self, trial: Trial, predictions: np.ndarray) -> None:
+        self._by_seed.setdefault((trial.arm.name, trial.budget), {})[trial.seed] = predictions
+
+    def seeds(self, arm: str, budget: int) -> list[int]:
+        return sorted(self._by_seed.get((arm, budget), {}))
+
+    def table(self, arm: str, budget: int, seeds: list[int] | None = None) -> np.ndarray:
+        """Predictions (seeds, items)."""
+        return np.stack([self._by_seed[arm, budget][seed] for seed in seeds or self.seeds(arm, budget)])
+
+    def right(self, arm: str, budget: int, seeds: list[int] | None = None) -> np.ndarray:
+        """1 for a right answer, 0 for a wrong one (seeds, items)."""
+        return (self.table(arm, budget, seeds) == self.truth).astype(float)
+
+    def confusion(self, arm: str, budget: int) -> list[list[int]]:
+        matrix = np.zeros((self.classes, self.classes), np.int64)
+        for predictions in self.table(arm, budget):
+            np.add.at(matrix, (self.truth, predictions), 1)
+        return matrix.tolist()
+
+
 # ---- what is on disk ------------------------------------------------------------------------------------------
 
 
-def _trial(
-    material: Material, trial: Trial, outcomes: dict[str, Outcome], truth: np.ndarray
-) -> dict[str, Any]:
-    file = trial_file(material, trial)
+def _failed(ended: Ended, name: str) -> dict[str, Any]:
+    result = ended.get(name)
+    return {"status": "failed", "error": (result.error if result else None) or "it was not run"}
+
+
+def _trial(data: StudyData, trial: Trial, ended: Ended, answers: _Answers) -> r.TrialRecord:
+    file = data.trial_file(trial)
     if not file.exists():
-        outcome = outcomes.get(trial.name)
-        error = (outcome.error if outcome else None) or "it was not carried out"
-        return {
-            "arm": trial.arm.name, "budget": trial.budget, "seed": trial.seed, "status": "failed", "error": error,
-            "rate": None, "tries": [], "steps": 0, "epochs": 0.0, "operations": 0.0, "accuracy": None,
-            "macro_f1": None, "curve": [],
-        }  # fmt: skip
-    found = dict(json.loads(file.read_bytes()))
-    predictions = np.array(found["predictions"])
-    found["accuracy"] = float((predictions == truth).mean())
-    found["macro_f1"] = statistics.macro_f1(predictions[None], truth, len(material.labels)).value
-    return found
+        about: dict[str, Any] = {"arm": trial.arm.name, "budget": trial.budget, "seed": trial.seed}
+        return r.TrialRecord(**about, **_failed(ended, trial.name))
+    content = json.loads(file.read_bytes())
+    predictions = np.array(content["predictions"])
+    answers.add(trial, predictions)
+    return dataclasses.replace(
+        r.parse(r.TrialRecord, content, str(file)),
+        accuracy=float((predictions == answers.truth).mean()),
+        macro_f1=statistics.macro_f1(predictions[None], answers.truth, answers.classes).value,
+    )
 
 
-def _pretraining(material: Material, task: Pretraining, outcomes: dict[str, Outcome]) -> dict[str, Any]:
-    if (material.base(task) / "result.json").exists():
-        return pretraining_facts(material, task)
-    outcome = outcomes.get(task.name)
-    return {
-        "name": task.name, "objective": task.objective, "seed": task.seed, "shuffled": task.shuffled,
-        "status": "failed", "error": (outcome.error if outcome else None) or "it was not carried out",
-        "steps": 0, "tokens": 0, "operations": 0.0, "loss": None, "bits_per_byte": None, "curve": [],
-    }  # fmt: skip
+def _pretraining(data: StudyData, task: Pretraining, ended: Ended, answers: _Answers) -> r.PretrainingRecord:
+    run, about = data.base(task), {"name": task.name, **task._asdict()}
+    if not (run / "result.json").exists():
+        return r.PretrainingRecord(**about, **_failed(ended, task.name))
+    valid = json.loads((run / "result.json").read_bytes())["valid"] or {}
+    bits, loss = valid.get("bits_per_byte"), valid.get("loss")
+    # The same text, so bits per byte are proportional to the loss.
+    ratio = bits / loss if bits and loss else None
+    curve = [
+        r.PretrainingPoint(step=point["step"], loss=at, bits_per_byte=at * ratio if ratio else None)
+        for point in MetricsFile(run / "metrics.jsonl").read()
+        if point.get("event") == "valid" and (at := point["loss"]) is not None  # None: it was not finite
+    ]
+    steps = data.steps[task.objective]
+    phases = zip(steps, data.config.pretrain, strict=True)
+    return r.PretrainingRecord(
+        **about, status="done", steps=sum(steps),
+        tokens=sum(n * max(1, phase.batch_tokens // phase.length) * phase.length for n, phase in phases),
+        operations=pretraining_operations(data, task.objective), loss=loss, bits_per_byte=bits, curve=curve,
+        base=_base(data, task, answers),
+    )  # fmt: skip
 
 
-def _answers(trials: list[dict[str, Any]]) -> dict[tuple[str, int], Answers]:
-    answers: dict[tuple[str, int], Answers] = {}
-    for trial in trials:
-        if trial["status"] == "done":
-            of = answers.setdefault((trial["arm"], trial["budget"]), Answers({}))
-            of.predictions[trial["seed"]] = np.array(trial["predictions"])
-    return answers
+def _base(data: StudyData, task: Pretraining, answers: _Answers) -> BaseStatus | None:
+    """Whether it has learned, and what its frozen features are worth at the largest budget."""
+    run, budget = data.base(task), max(data.config.study.budgets)
+    # A phase has a run of its own, and a study's phases are few.
+    status = base_status(run, sorted(run.parent.glob(f"{run.name}-phase-*")))
+    arms = [
+        arm for arm in arms_of(data.config.study) if arm.kind == "frozen" and arm.objective == task.objective
+    ]
+    names = [arm.name for arm in arms] + ["majority"]
+    if status is None or len(names) < 2 or not all(answers.seeds(name, budget) for name in names):
+        return status
+    frozen, chance = (float(answers.right(name, budget).mean()) for name in names)
+    return dataclasses.replace(status, frozen_above_chance=frozen - chance)
 
 
 # ---- scores -----------------------------------------------------------------------------------------------------
 
 
-def _power(items: int, seeds: int) -> dict[str, Any]:
-    points = statistics.detectable(items, seeds)
-    sentence = statistics.detectable_sentence(items, seeds, points)
-    return {"items": items, "seeds": seeds, "points": points, "sentence": sentence}
+def _interval(estimate: statistics.Estimate) -> r.Interval:
+    return r.Interval(value=estimate.value, low=estimate.low, high=estimate.high)
 
 
-def _interval(estimate: statistics.Estimate) -> dict[str, float]:
-    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-
-
-def _score(
-    answers: dict[tuple[str, int], Answers],
-    arm: Arm,
-    budget: int,
-    seeds: int,
-    truth: np.ndarray,
-    classes: int,
-    kept: np.ndarray,
-) -> dict[str, Any]:
-    of = answers.get((arm.name, budget), Answers({}))
-    done = sorted(of.predictions)
-    score: dict[str, Any] = {
-        "arm": arm.name,
-        "budget": budget,
-        "seeds": len(done),
-        "failed": seeds - len(done),
-    }
+def _score(answers: _Answers, arm: Arm, budget: int, seeds: int, clean: np.ndarray) -> r.Score:
+    done = len(answers.seeds(arm.name, budget))
+    score = r.Score(arm=arm.name, budget=budget, seeds=done, failed=seeds - done)
     if not done:
-        return {**score, "accuracy": None, "macro_f1": None, "accuracy_without_leaks": None}
-    table = of.table(done)
-    right = (table == truth).astype(float)
-    clean = right[:, kept]
-    has_leaks = 0 < len(kept) < len(truth)
-    return {
-        **score,
-        "accuracy": _interval(statistics.mean(right)),
-        "macro_f1": _interval(statistics.macro_f1(table, truth, classes)),
-        "accuracy_without_leaks": _interval(statistics.mean(clean)) if has_leaks else None,
-    }
+        return score
+    right = answers.right(arm.name, budget)
+    has_leaks = 0 < len(clean) < right.shape[1]
+    f1 = statistics.macro_f1(answers.table(arm.name, budget), answers.truth, answers.classes)
+    return dataclasses.replace(
+        score,
+        accuracy=_interval(statistics.mean(right)),
+        macro_f1=_interval(f1),
+        accuracy_without_leaks=_interval(statistics.mean(right[:, clean])) if has_leaks else None,
+    )
 
 
-def _paired(
-    first: Answers | None, second: Answers | None, truth: np.ndarray
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """The right answers of two arms on the seeds that both have."""
-    seeds = sorted(set(first.predictions) & set(second.predictions)) if first and second else []
-    if not first or not second or not seeds:
-        return None
-    one, other = ((answers.table(seeds) == truth).astype(float) for answers in (first, second))
-    return one, other
-
-
-def _differences(
-    answers: dict[tuple[str, int], Answers], arms: list[Arm], budgets: list[int], truth: np.ndarray
-) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+def _differences(answers: _Answers, arms: list[Arm], budgets: list[int]) -> list[r.DifferenceRecord]:
+    """Of the pairs of interest, on the seeds that both arms have."""
+    records = []
     for arm, against in pairs_of(arms):
-        of_pair: list[dict[str, Any]] = []
+        by_budget = {}
         for budget in budgets:
-            tables = _paired(answers.get((against.name, budget)), answers.get((arm.name, budget)), truth)
-            if tables is None:
-                continue
-            d = statistics.difference(*tables)
-            reading = "equal compute" if against.kind == "scratch-long" else "equal labels"
-            of_pair.append(
-                {"arm": arm.name, "against": against.name, "budget": budget, "reading": reading,
-                 "value": d.value, "low": d.low, "high": d.high, "p": d.p}
-            )  # fmt: skip
-        for row, p in zip(of_pair, statistics.holm([row["p"] for row in of_pair]), strict=True):
-            rows.append({**row, "p_holm": p})
-    return rows
+            own = set(answers.seeds(arm.name, budget))
+            if seeds := sorted(own & set(answers.seeds(against.name, budget))):
+                tables = (answers.right(one.name, budget, seeds) for one in (against, arm))
+                by_budget[budget] = statistics.difference(*tables)
+        adjusted = statistics.holm([difference.p for difference in by_budget.values()])
+        records += [
+            r.DifferenceRecord(
+                arm=arm.name, against=against.name, budget=budget,
+                reading="equal compute" if against.kind == "scratch-long" else "equal labels",
+                value=difference.value, low=difference.low, high=difference.high, p=difference.p, p_holm=p_holm,
+            )
+            for (budget, difference), p_holm in zip(by_budget.items(), adjusted, strict=True)
+        ]  # fmt: skip
+    return records
 
 
-# ---- units that people feel ---------------------------------------------------------------------------------------
-
-
-def _head_start(
-    answers: dict[tuple[str, int], Answers],
-    arms: list[Arm],
-    budgets: list[int],
-    truth: np.ndarray,
-    trials: list[dict[str, Any]],
-) -> list[dict[str, Any]]:
-    found = []
+def _savings(
+    answers: _Answers, arms: list[Arm], budgets: list[int], trials: list[r.TrialRecord]
+) -> list[r.Savings]:
+    records = []
     for arm, against in pairs_of(arms):
         if against.kind != "scratch" or arm.kind not in ("finetuned", "imported"):
             continue
+        names = (arm.name, against.name)
+        there = [budget for budget in budgets if answers.seeds(against.name, budget)]
+        common = [set(answers.seeds(against.name, budget)) for budget in there]
         for budget in budgets:
-            there = [b for b in budgets if (against.name, b) in answers]
-            seeds = [set(answers[against.name, b].predictions) for b in there]
-            own = answers.get((arm.name, budget))
-            shared = sorted(set.intersection(set(own.predictions), *seeds)) if own and there else []
-            if not own or not shared:
+            seeds = sorted(set(answers.seeds(arm.name, budget)).intersection(*common)) if there else []
+            if not seeds:
                 continue
-            scratch = [(answers[against.name, b].table(shared) == truth).astype(float) for b in there]
-            labels = labels_to_match(there, scratch, (own.table(shared) == truth).astype(float))
-            epochs = epochs_to_match(_curves(trials, arm, budget), _curves(trials, against, budget))
-            found.append({
-                "arm": arm.name, "against": against.name, "budget": budget,
-                "labels": {
-                    **labels._asdict(), "sentence": labels_sentence(labels, there, budget, arm.name, against.name)
-                },
-                "epochs": {
-                    **(epochs._asdict() if epochs else {"value": None}),
-                    "sentence": epochs_sentence(epochs, arm.name, against.name),
-                },
-            })  # fmt: skip
-    return found
+            scratch = [answers.right(against.name, b, seeds) for b in there]
+            labels = savings.labels_to_match(there, scratch, answers.right(arm.name, budget, seeds))
+            sentence = savings.labels_sentence(labels, there, budget, *names)
+            curves = [
+                [
+                    [(point.epoch, point.accuracy or 0.0) for point in trial.curve]
+                    for trial in trials
+                    if (trial.arm, trial.budget, trial.status) == (name, budget, "done")
+                ]
+                for name in names
+            ]
+            epochs = savings.epochs_to_match(*curves)
+            epochs = dataclasses.replace(epochs, sentence=savings.epochs_sentence(epochs, *names))
+            labels = dataclasses.replace(labels, sentence=sentence)
+            saved = r.Savings(arm=names[0], against=names[1], budget=budget, labels=labels, epochs=epochs)
+            records.append(saved)
+    return records
 
 
-def _curves(trials: list[dict[str, Any]], arm: Arm, budget: int) -> list[list[tuple[float, float]]]:
-    return [
-        [(point["epoch"], point["accuracy"]) for point in trial["curve"]]
-        for trial in trials
-        if trial["arm"] == arm.name and trial["budget"] == budget and trial["status"] == "done"
-    ]
-
-
-def _break_even(material: Material, found: dict[str, Any]) -> dict[str, Any] | None:
-    study = material.config.study
-    largest = max(study.budgets)
-    tuned = [
-        t["operations"]
-        for t in found["trials"]
-        if t["arm"].startswith("finetuned") and t["budget"] == largest and t["status"] == "done"
-    ]
-    if not tuned:
+def _break_even(
+    data: StudyData, trials: list[r.TrialRecord], differences: list[r.DifferenceRecord]
+) -> r.BreakEven | None:
+    study, done = data.config.study, [trial for trial in trials if trial.status == "done"]
+    tuned = [trial for trial in done if trial.arm.startswith("finetuned")]
+    operations = [trial.operations for trial in tuned if trial.budget == max(study.budgets)]
+    if not operations:
         return None
-    compute = [d for d in found["differences"] if d["reading"] == "equal compute"]
-    read = None
-    if compute:
-        row = compute[0]
-        read = statistics.Difference(row["value"], row["low"], row["high"], row["p"], error=0.0, freedom=0.0)
+    equal_compute = next((row for row in differences if row.reading == "equal compute"), None)
     objective: Any = study.objectives[0]
-    even = break_even(pretraining_operations(material, objective), float(np.mean(tuned)), read)
-    return even._asdict()
-
-
-def _confusion(answers: Answers, truth: np.ndarray, material: Material) -> list[list[int]]:
-    size = len(material.labels)
-    matrix = np.zeros((size, size), np.int64)
-    for predictions in answers.predictions.values():
-        np.add.at(matrix, (truth, predictions), 1)
-    return matrix.tolist()
+    pretraining = pretraining_operations(data, objective)
+    return savings.break_even(pretraining, float(np.mean(operations)), equal_compute)
 
 
 def _items(
-    answers: dict[tuple[str, int], Answers],
-    arms: list[Arm],
-    budget: int,
-    truth: np.ndarray,
-    texts: list[str],
-    labels: tuple[str, ...],
-) -> list[dict[str, Any]]:
-    """The texts on which the arms differ most: the spread, over arms, of the share of seeds that have it right."""
+    answers: _Answers, arms: list[Arm], budget: int, texts: list[str], labels: tuple[str, ...]
+) -> list[r.Item]:
+    """The texts with the largest standard deviation, over arms, of the share of seeds that are right."""
     shares = {
-        arm.name: (answers[arm.name, budget].table(sorted(answers[arm.name, budget].predictions)) == truth).mean(axis=0)
+        arm.name: answers.right(arm.name, budget).mean(axis=0)
         for arm in arms
-        if arm.kind not in ("majority", "scratch-long") and (arm.name, budget) in answers
-    }  # fmt: skip
+        if arm.kind not in ("majority", "scratch-long") and answers.seeds(arm.name, budget)
+    }
     if len(shares) < 2:
         return []
-    spread = np.stack(list(shares.values())).std(axis=0)
-    chosen = np.argsort(-spread, kind="stable")[:ITEMS]
+    deviation = np.stack(list(shares.values())).std(axis=0)
     return [
-        {
-            "row": int(row), "text": texts[row][:TEXT_CHARACTERS], "label": labels[truth[row]],
-            "right": {name: float(share[row]) for name, share in shares.items()},
-        }
-        for row in chosen
-        if spread[row] > 0
-    ]  # fmt: skip
+        r.Item(
+            row=int(row),
+            text=texts[row][:TEXT_CHARACTERS],
+            label=labels[answers.truth[row]],
+            right={name: float(share[row]) for name, share in shares.items()},
+        )
+        for row in np.argsort(-deviation, kind="stable")[:ITEMS]
+        if deviation[row] > 0
+    ]

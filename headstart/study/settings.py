@@ -5,20 +5,16 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from headstart.config import build, read_toml, to_toml
+from headstart.config import study as c
+from headstart.config.schema import build
+from headstart.config.study import StudyConfig
+from headstart.config.toml import read_toml, to_toml
+from headstart.data.readers.sources import weighted_path
+from headstart.demo.corpus import write as write_demo
 from headstart.errors import UserError
-from headstart.study.design import (
-    PRETRAINED,
-    FinetunePart,
-    PretrainPart,
-    StudyConfig,
-    StudyPart,
-    TokenizerPart,
-)
-from headstart.study.material import Material, sha256_of
-from headstart.text.demo import write as write_demo
-from headstart.text.mixture import weighted_path
-from headstart.training.run_directory import RunDirectory, write_whole
+from headstart.runs.directory import RunDirectory
+from headstart.storage.atomic import atomic_write
+from headstart.study.data import StudyData, sha256_of
 
 # What may differ between two commands on one directory: more arms, budgets and seeds are more trials, no other ones.
 _MAY_GROW = {"arms", "budgets", "seeds"}
@@ -28,10 +24,10 @@ _FILES = {"corpus", "train", "valid", "test"}
 def demo_config(null: bool = False) -> StudyConfig:
     """The study of the embedded corpus: minutes on two cores."""
     return StudyConfig(
-        study=StudyPart(demo="null" if null else "plain", seeds=3, budgets=[25, 100]),
-        tokenizer=TokenizerPart(vocab=2_000),
-        pretrain=[PretrainPart(epochs=2.0, length=128, optimizer="muon", weight_decay=0.1, evaluations=4)],
-        finetune=FinetunePart(
+        study=c.StudyPart(demo="null" if null else "plain", seeds=3, budgets=[25, 100]),
+        tokenizer=c.TokenizerPart(vocab=2_000),
+        pretrain=[c.PretrainPart(epochs=2.0, length=128, optimizer="muon", weight_decay=0.1, evaluations=4)],
+        finetune=c.FinetunePart(
             length=128, pooling="mean", epochs=5.0, least_steps=100, batch=8, evaluations=5
         ),
     )
@@ -41,7 +37,7 @@ def read_study(path: str | Path) -> tuple[StudyConfig, dict[str, Any]]:
     """A STUDY.toml: its settings, and the fields of the model that it overrides."""
     data = read_toml(path)
     model = data.pop("model", {})
-    data.pop("material", None)
+    data.pop("content", None)
     return build(StudyConfig, data, str(path)), model
 
 
@@ -71,7 +67,7 @@ def with_start(config: StudyConfig) -> StudyConfig:
     if not study.start:
         return dataclasses.replace(config, study=study)
     has_corpus = any(phase.corpus for phase in config.pretrain)
-    kinds = [kind for kind in study.arms if has_corpus or kind not in (*PRETRAINED, "scratch-long")]
+    kinds = [kind for kind in study.arms if has_corpus or kind not in (*c.PRETRAINED, "scratch-long")]
     is_causal = RunDirectory(study.start).read_config().model.direction == "causal"
     reads: Literal["causal", "masked"] = "causal" if is_causal else "masked"
     objectives: list[str] = study.objectives if has_corpus else [reads]
@@ -87,26 +83,26 @@ def with_start(config: StudyConfig) -> StudyConfig:
     return dataclasses.replace(config, study=study, pretrain=config.pretrain if has_corpus else [])
 
 
-def settings_of(material: Material, given: StudyConfig, model: dict[str, Any]) -> dict[str, Any]:
+def settings_of(data: StudyData, given: StudyConfig, model: dict[str, Any]) -> dict[str, Any]:
     """All settings as resolved, files under the names that they were given by, and what was in them."""
-    config, data = dataclasses.asdict(material.config), material.facts["data"]
+    config, facts = dataclasses.asdict(data.config), data.facts["data"]
     if not config["study"]["fast"]:
         del config["study"]["fast"]  # an exact study has the bytes that it had before there was another kind
     for phase, asked in zip(config["pretrain"], given.pretrain, strict=True):
         phase |= {"corpus": asked.corpus, "valid": asked.valid}
     config["finetune"] |= {name: getattr(given.finetune, name) for name in ("train", "valid", "test")}
     config["model"] = {key: value for key, value in model.items() if value is not None}
-    config["material"] = {name: data[name]["sha256"] for name in ("train", "valid", "test")}
-    config["material"]["corpus"] = [entry["sha256"] for entry in data["corpus"]]
-    phases = zip(given.pretrain, material.config.pretrain, strict=True)
-    config["material"]["phases"] = [
+    config["content"] = {name: facts[name]["sha256"] for name in ("train", "valid", "test")}
+    config["content"]["corpus"] = [entry["sha256"] for entry in facts["corpus"]]
+    phases = zip(given.pretrain, data.config.pretrain, strict=True)
+    config["content"]["phases"] = [
         f"{weighted_path(asked)[1]:g} {sha256_of(weighted_path(path)[0])}"
         for asked_phase, phase in phases
         for asked, path in zip(asked_phase.corpus or phase.corpus, phase.corpus, strict=True)
     ]
-    if material.config.study.start:
-        result = RunDirectory(material.config.study.start).read_result() or {}
-        config["material"]["start"] = result.get("weights_sha256", "")
+    if data.config.study.start:
+        result = RunDirectory(data.config.study.start).read_result() or {}
+        config["content"]["start"] = result.get("weights_sha256", "")
     return config
 
 
@@ -122,17 +118,14 @@ def check_same(directory: Path, settings: dict[str, Any]) -> None:
             if before.get(key) != now.get(key)
         ]
         if differing:
-            raise UserError(
-                "the study was started with other settings:\n  " + "\n  ".join(differing),
-                where=str(directory),
-                fix="give the same settings, or another --out",
-            )
-    write_whole(file, to_toml(settings).encode())
+            what = "\n  ".join(["the study was started with other settings:", *differing])
+            raise UserError(what, where=str(directory), fix="give the same settings, or another --out")
+    atomic_write(file, to_toml(settings).encode())
 
 
 def _with_defaults(settings: dict[str, Any], file: str) -> dict[str, Any]:
     """What they say; a setting that they do not name was as is usual."""
-    apart: dict[str, Any] = {name: settings.pop(name) for name in ("model", "material") if name in settings}
+    apart: dict[str, Any] = {name: settings.pop(name) for name in ("model", "content") if name in settings}
     full = dataclasses.asdict(build(StudyConfig, settings, file))
     return tomllib.loads(to_toml({**full, **apart}))
 
@@ -140,12 +133,9 @@ def _with_defaults(settings: dict[str, Any], file: str) -> dict[str, Any]:
 def _compared(settings: dict[str, Any]) -> dict[str, Any]:
     """By name what may not change; files are compared by their content, wherever they are."""
     phases = settings.pop("pretrain", [])
-    contents = {f"{name} file": digest for name, digest in settings.pop("material", {}).items()}
-    sections = {
-        "content": contents,
-        **settings,
-        **{f"pretrain {number + 1}": phase for number, phase in enumerate(phases)},
-    }
+    contents = {f"{name} file": digest for name, digest in settings.pop("content", {}).items()}
+    numbered = {f"pretrain {number}": phase for number, phase in enumerate(phases, 1)}
+    sections = {"content": contents, **settings, **numbered}
     return {
         f"{section}.{key}": value
         for section, values in sections.items()

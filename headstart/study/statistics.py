@@ -4,10 +4,10 @@ A trial's answers are a row of a table (seeds × items), and a claim is about ot
 these. So the error of a mean has two sources, crossed: seeds (with the noise of each answer) and items. Their
 variances come from the mean squares of the table, and each source gets its own t: with t(S-1) for the seeds and
 t(I-1) for the items, half the interval is the root of t(S-1)² × variance of seeds + t(I-1)² × variance of items
-(Graybill and Wang's way of adding up intervals). It is then told as one t: `freedom` is what makes t × `error`
+(Graybill and Wang's way of adding up intervals). It is then written as one t: `freedom` is what makes t × `error`
 the half width.
 
-What was tried, on simulated studies (3 and 5 seeds that deviate by 0.5 to 5 points, 400 and 2,000 items;
+What was tried, on simulated studies (3 and 5 seeds with a standard deviation of 0.5 to 5 points, 400 and 2,000 items;
 tests/study/test_statistics_simulated.py):
 
 * A bootstrap over seeds covers the truth 45 to 70 % of the time with 3 seeds, 52 to 85 % with 5.
@@ -23,6 +23,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy import optimize, special
 
 LEVEL = 0.95
 _UPPER = (1 + LEVEL) / 2
@@ -34,11 +35,8 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
-    error: float
-    """The standard error."""
-
-    freedom: float
-    """Degrees of freedom: the half width, before Wilson's form, is t(freedom) × error."""
+    error: float  # the standard error
+    freedom: float  # degrees of freedom: the half width, before Wilson's form, is t(freedom) × error
 
 
 class Difference(NamedTuple):
@@ -72,10 +70,11 @@ def difference(first: np.ndarray, second: np.ndarray) -> Difference:
     if math.isinf(error):
         half, p = math.inf, 1.0
     elif error == 0:
-        half = _unseen_share(table.shape[1]) if bound == 1 else 0.0
+        # The largest share of items that would still have been missed by all of these, 2.5 % of the time.
+        half = float(1 - (1 - _UPPER) ** (1 / table.shape[1])) if bound == 1 else 0.0
         p = 1.0 if value == 0 else 2.0 ** (1 - table.shape[1])  # the sign test's: every item on one side
     else:
-        half, p = _t(freedom) * error, 2 * _t_tail(freedom, abs(value) / error)
+        half, p = _t(freedom) * error, 2 * float(special.stdtr(freedom, -abs(value) / error))
     low, high = max(value - half, -bound), min(value + half, bound)
     return Difference(value, low, high, p, error, freedom)
 
@@ -117,28 +116,17 @@ def holm(p_values: list[float]) -> list[float]:
     return adjusted
 
 
-# ---- before anything is trained -------------------------------------------------------------------------
-
-
 def detectable(
-    items: int,
-    seeds: int,
-    accuracy: float = 0.8,
-    seed_deviation: float = 0.01,
-    arm_correlation: float = 0.5,
-    stable_share: float = 0.5,
-    power: float = 0.8,
-) -> float:
+    items: int, seeds: int, accuracy: float = 0.8, seed_deviation: float = 0.01, arm_correlation: float = 0.5,
+    stable_share: float = 0.5, power: float = 0.8,
+) -> float:  # fmt: skip
     """The smallest true difference, in points, that `difference` finds with this power at 5 %.
 
-    Assumed: both arms are near `accuracy`; the accuracy of each deviates by `seed_deviation` from seed to seed
+    Assumed: both arms are near `accuracy`; the standard deviation of each over seeds is `seed_deviation`
     (0.01 is one point; with 50 labels expect three); being right in one arm and in the other correlate by
     `arm_correlation`, so that at 0.8 and 0.5 the arms disagree on 16 % of the answers; `stable_share` of that
     disagreement belongs to the items and would be there again with other seeds, the rest is noise.
     """
-    from scipy.optimize import brentq
-    from scipy.special import gammaincinv, ndtr
-
     disagreement = 2 * accuracy * (1 - accuracy) * (1 - arm_correlation)
     item_variance = disagreement * stable_share / items
     seed_variance = (2 * seed_deviation**2 + disagreement * (1 - stable_share) / items) / seeds
@@ -146,31 +134,30 @@ def detectable(
         item_variance, seed_variance = disagreement / items, 0.0
     # The estimate of the seeds' variance is a chi-square's: average the power over its quantiles.
     quantiles = (np.arange(1000) + 0.5) / 1000
-    found = seed_variance * 2 * gammaincinv((seeds - 1) / 2, quantiles) / (seeds - 1) if seeds > 1 else 0.0
-    seeds_t = _t(seeds - 1) if seeds > 1 else 0.0
-    half = np.sqrt(seeds_t**2 * found + _t(max(items - 1, 1)) ** 2 * item_variance)
+    estimated, seeds_t = 0.0, 0.0
+    if seeds > 1:
+        estimated = seed_variance * 2 * special.gammaincinv((seeds - 1) / 2, quantiles) / (seeds - 1)
+        seeds_t = _t(seeds - 1)
+    half = np.sqrt(seeds_t**2 * estimated + _t(max(items - 1, 1)) ** 2 * item_variance)
     error = math.sqrt(seed_variance + item_variance)
 
     def missing(true_difference: float) -> float:
         above, below = (true_difference - half) / error, (-true_difference - half) / error
-        return float(np.mean(ndtr(above) + ndtr(below))) - power
+        return float(np.mean(special.ndtr(above) + special.ndtr(below))) - power
 
-    return 100 * float(brentq(missing, 0, 1000 * error))
+    return 100 * float(optimize.brentq(missing, 0, 1000 * error))
 
 
 def detectable_sentence(items: int, seeds: int, points: float, seed_deviation: float = 0.01) -> str:
-    """What a study of this size can find, for people."""
+    """What a study of this size can detect, in words."""
     size = f"with {items:,} test items and {seeds} seed{'s' * (seeds != 1)}"
     if points > 50:
-        return f"{size} hardly any difference can be told from chance"
+        return f"{size} hardly any difference can be detected"
     if seeds == 1:
-        return f"{size} you can detect {points:.1f} points, and nothing is known of other seeds"
-    return f"{size} you can detect {points:.1f} points, if seeds deviate by {_in_points(seed_deviation)}"
-
-
-def _in_points(share: float) -> str:
-    number = f"{100 * share:.2g}"
-    return f"{number} point{'s' * (number != '1')}"
+        return f"{size} you can detect {points:.1f} points, without accounting for variation over seeds"
+    number = f"{100 * seed_deviation:.2g}"
+    deviation = f"{number} point{'s' * (number != '1')}"
+    return f"{size} you can detect {points:.1f} points, if the standard deviation over seeds is {deviation}"
 
 
 # ---- the variances --------------------------------------------------------------------------------------
@@ -235,26 +222,11 @@ def _wilson(share: float, half: float, items: int) -> tuple[float, float]:
     return max(0.0, min(share, centre - reach)), min(1.0, max(share, centre + reach))
 
 
-def _unseen_share(items: int) -> float:
-    """The largest share of items that would still have been missed by all of these, 2.5 % of the time."""
-    return float(1 - (1 - _UPPER) ** (1 / items))
-
-
 def _t(freedom: float) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, _UPPER))
-
-
-def _t_tail(freedom: float, t: float) -> float:
-    from scipy.special import stdtr
-
-    return float(stdtr(freedom, -t))
+    return float(special.stdtrit(freedom, _UPPER))
 
 
 def _freedom(t: float, seeds: int, items: int) -> float:
     """The degrees of freedom that have this 97.5 % point: between those of the seeds and those of the items."""
-    from scipy.special import stdtridf
-
     lowest, highest = sorted((max(seeds - 1, 1), items - 1)) if seeds > 1 else (items - 1, items - 1)
-    return float(min(max(stdtridf(_UPPER, t), lowest), highest))
+    return float(min(max(special.stdtridf(_UPPER, t), lowest), highest))

@@ -1,6 +1,6 @@
-"""Does pretraining pay, and how much? The whole study in one call; calling it again goes on.
+"""Does pretraining pay, and how much? The whole study in one call; calling it again resumes it.
 
-directory/  study.toml  data/  tokenizer/  pretrain/OBJECTIVE-sN/  trials/ARM-bN-sN/  study.json  timing.json
+directory/  study.toml  data/  tokenizer/  pretrain/OBJECTIVE-sN/  trials/ARM-bN-sN/  model/  study.json  timing.json
 """
 
 import dataclasses
@@ -8,42 +8,51 @@ import functools
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from headstart.config.study import PRETRAINED, STUDY_TIME, StudyConfig, StudyPart
+from headstart.config.training import PretrainObjective
+from headstart.data.in_memory import Given
 from headstart.errors import UserError
-from headstart.study.agenda import Outcome, Task
-from headstart.study.cost import pretraining_operations, trial_operations
-from headstart.study.design import PRETRAINED, Pretraining, StudyConfig, Trial, check, trials_of
+from headstart.hardware import available_cores
+from headstart.machine import Device, choose
+from headstart.storage.atomic import atomic_write
+from headstart.storage.locks import run_lock
+from headstart.study.data import StudyData, labelled_sets, prepare, pretraining_operations, trial_operations
+from headstart.study.design import Pretraining, Trial, check, trials_of
+from headstart.study.execution.ray_workers import Resources, import_ray, run_on_ray
+from headstart.study.execution.scheduler import Task, TaskResult
+from headstart.study.execution.workers import run_in_processes
 from headstart.study.given_data import given_data
-from headstart.study.material import Material, prepare
-from headstart.study.ray_workers import Need, carry_out_on_ray, import_ray
+from headstart.study.model import keep_model
+from headstart.study.recipes.costs import Sizes
+from headstart.study.recipes.recipe import Question, with_recipe
+from headstart.study.record import StudyRecord
 from headstart.study.results import summarise
 from headstart.study.settings import check_same, demo_config, settings_of, with_demo, with_start
-from headstart.study.trial import OnShare, run_pretraining, run_trial, trial_file
-from headstart.study.workers import carry_out
-from headstart.text.in_memory import Given
-from headstart.training.lock import RunLock
-from headstart.training.machine import Device, choose
-from headstart.training.pretrain import PretrainObjective
-from headstart.training.run_directory import write_whole
+from headstart.study.trial import OnShare, machine_of, run_pretraining, run_trial
 
 Engine = Literal["processes", "ray"]
-CarryOut = Callable[..., dict[str, Outcome]]
+Log = Callable[[str], None]
+RunTasks = Callable[..., dict[str, TaskResult]]
 GPU_JOBS = 4  # a small model leaves most of a GPU idle
 
 
 @dataclass(frozen=True)
 class StudyProgress:
-    """How far a study is, in shares of its work."""
+    """How far a study is, in operations and in tasks."""
 
     done: float
     total: float
     finished: int
     tasks: int
     running: dict[str, float] = field(default_factory=dict)
+
+
+OnProgress = Callable[[StudyProgress], None]
 
 
 def study(
@@ -61,178 +70,168 @@ def study(
     device: Device = "auto",
     fast: bool = False,
     command: list[str] | None = None,
-    tell: Callable[[str], None] = lambda line: None,
-    on_progress: Callable[[StudyProgress], None] = lambda progress: None,
-) -> dict[str, Any]:
-    """Prepare, carry out what is missing, summarise; returns what study.json holds.
+    given: Collection[str] = (),
+    log: Log = lambda line: None,
+    on_progress: OnProgress = lambda progress: None,
+) -> StudyRecord:
+    """Prepare the data, run the missing tasks, and return the results, which are also in study.json.
 
-    The data is that of the settings, unless it is given beside them: paths, frames or datasets (text/in_memory.py).
-    Neither the jobs nor the engine that runs them bears on the results. With `fast` on a GPU the same call need not
-    give the same bytes.
+    Data given here (paths, frames or datasets, see data/in_memory.py) replaces the data named in `config`. The
+    results do not depend on `jobs` or `engine`. With `fast` on a GPU two runs may differ in their last bits. With a
+    `time` in the settings, or data without settings, a recipe fills in what is not given; `given` names settings
+    (study.seeds) that it leaves alone although they have their default value.
     """
     is_demo = config is None and corpus is None and train is None
-    config, directory = config or (demo_config() if is_demo else StudyConfig()), Path(out)
+    usual = demo_config() if is_demo else StudyConfig(study=StudyPart(time=STUDY_TIME))
+    config, directory = config or usual, Path(out)
     if fast:
         config = dataclasses.replace(config, study=dataclasses.replace(config.study, fast=True))
-    data = given_data(config, corpus, train, valid, test)
-    check(data.config)
+    sources = given_data(config, corpus, train, valid, test)
+    check(sources.config)
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs {jobs}", fix="give 1 or more")
     if ray_address and engine != "ray":
         raise UserError("--ray-address without --engine ray", fix="give --engine ray too")
     ray_address = ray_address or os.environ.get("RAY_ADDRESS")
     if engine == "ray":
-        import_ray(ray_address)  # before anything is prepared: it may be missing
-    with RunLock(directory):
-        given = with_start(data.config)
-        files = data.as_files(with_demo(given, directory), directory)
-        material = prepare(files, model or {}, directory, device, tell)
-        # Settled here: a worker on another node might choose otherwise.
+        import_ray(ray_address)  # refused early where it is missing
+    with run_lock(directory):
+        asked = with_start(sources.config)
+        files, fields = sources.as_files(with_demo(asked, directory), directory), model or {}
+        sets = labelled_sets(files, log)
+        if asked.study.time and files.pretrain and not asked.study.start:
+            question = Question(files, fields, Sizes.of(files, sets), device, frozenset(given))
+            files, fields = with_recipe(question, directory, log)
+        data = prepare(files, fields, directory, device, log, sets)
+        # Decided here: a worker on another node might choose another device.
         on_gpu = choose(device).device.type == "cuda"
-        material = dataclasses.replace(material, device="cuda" if on_gpu else "cpu")
-        settings = settings_of(material, given, model or {})
+        data = dataclasses.replace(data, device="cuda" if on_gpu else "cpu")
+        settings = settings_of(data, asked, fields)
         check_same(directory, settings)
-        pretrainings = _pretrainings(material)
-        tasks = _tasks(material, pretrainings)
-        tell(_opening(material, tasks))
-        workers = _workers(material, jobs, engine, ray_address)
-        outcomes = _carry_out(material, tasks, *workers, on_progress, tell)
-        found = summarise(material, pretrainings, outcomes, command or ["headstart", "study"], settings)
-        write_whole(
-            directory / "study.json", json.dumps(found, indent=1, ensure_ascii=False).encode() + b"\n"
-        )
-    return found
+        pretrainings = _pretrainings(data)
+        tasks = _tasks(data, pretrainings)
+        log(_summary(data, tasks))
+        at_once, run = _engine(data, jobs, engine, ray_address)
+        task_results = _run_missing(data, tasks, at_once, run, on_progress, log)
+        record = summarise(data, pretrainings, task_results, command or ["headstart", "study"], settings)
+        record = dataclasses.replace(record, kept_model=keep_model(data, record))
+        atomic_write(directory / "study.json", record.to_json())
+    return record
 
 
-# ---- carrying out ---------------------------------------------------------------------------------------------
-
-
-def _pretrainings(material: Material) -> list[Pretraining]:
-    study = material.config.study
-    if not material.steps or not set(study.arms) & set(PRETRAINED):
+def _pretrainings(data: StudyData) -> list[Pretraining]:
+    study = data.config.study
+    if not data.steps or not set(study.arms) & set(PRETRAINED):
         return []
     numbers = range(min(study.pretrain_seeds, study.seeds))
     objectives: list[PretrainObjective] = study.objectives  # type: ignore[assignment]
     wanted = objectives if "finetuned" in study.arms else objectives[:1] if "frozen" in study.arms else []
-    found = [Pretraining(objective, n) for objective in wanted for n in numbers]
+    pretrainings = [Pretraining(objective, n) for objective in wanted for n in numbers]
     if "shuffled" in study.arms:
-        found += [Pretraining(objectives[0], n, shuffled=True) for n in numbers]
-    return found
+        pretrainings += [Pretraining(objectives[0], n, shuffled=True) for n in numbers]
+    return pretrainings
 
 
-def _tasks(material: Material, pretrainings: list[Pretraining]) -> list[Task]:
-    """Pretrainings first, since much waits for them; then trials, those that wait for nothing before the others."""
-    tasks = [
-        Task(task.name, (material, task), cost=pretraining_operations(material, task.objective))
-        for task in pretrainings
-    ]
-    for trial in trials_of(material.config.study):
-        base = Pretraining.of(trial, material.config.study)
-        cost = max(trial_operations(material, trial), 1.0)
-        tasks.append(Task(trial.name, (material, trial), cost=cost, after=(base.name,) if base else ()))
+def _tasks(data: StudyData, pretrainings: list[Pretraining]) -> list[Task]:
+    """Pretrainings first, because many trials wait for them; then the trials that wait for none."""
+    costs = [pretraining_operations(data, task.objective) for task in pretrainings]
+    tasks = [Task(task.name, (data, task), cost) for task, cost in zip(pretrainings, costs, strict=True)]
+    for trial in trials_of(data.config.study):
+        base = Pretraining.of(trial, data.config.study)
+        cost = max(trial_operations(data, trial), 1.0)
+        after = [*([base.name] if base else []), *(other.name for other in data.trials_before(trial))]
+        tasks.append(Task(trial.name, (data, trial), cost, tuple(after)))
     return sorted(tasks, key=lambda task: (isinstance(task.argument[1], Trial), bool(task.after)))
 
 
-def work(argument: tuple[Material, Pretraining | Trial], on_share: OnShare) -> None:
-    """What a worker does with a task."""
-    material, task = argument
+def work(argument: tuple[StudyData, Pretraining | Trial], on_share: OnShare) -> None:
+    """Run one task, in a worker's process."""
+    data, task = argument
     if isinstance(task, Trial):
-        run_trial(material, task, on_share)
+        run_trial(data, task, on_share)
     else:
-        run_pretraining(material, task, on_share)
+        run_pretraining(data, task, on_share)
 
 
-def _jobs(material: Material) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    most = max(1, cores // material.config.study.threads)
-    return min(most, GPU_JOBS) if material.device == "cuda" else most
+def _is_done(task: Task) -> bool:
+    data, what = task.argument
+    file = data.trial_file(what) if isinstance(what, Trial) else data.base(what) / "result.json"
+    return bool(file.exists())
 
 
-def _workers(
-    material: Material, jobs: int | None, engine: Engine, ray_address: str | None
-) -> tuple[int | None, CarryOut]:
-    """How many tasks at once (None: as many as a running cluster has room for), and what carries them out."""
+def _summary(data: StudyData, tasks: list[Task]) -> str:
+    study, sets = data.config.study, data.facts["data"]
+    operations, rates = sum(task.cost for task in tasks), ", ".join(f"{rate:g}" for rate in data.rates)
+    return (
+        f"labelled rows: {sets['train']['rows']:,} train, {sets['valid']['rows']:,} valid, "
+        f"{sets['test']['rows']:,} test; {len(data.labels)} classes\n"
+        f"{len(tasks)} tasks of {operations:.2g} operations; budgets of {', '.join(map(str, study.budgets))} labels; "
+        f"seeds: {study.seeds}; learning rates that every neural arm tries on valid: {rates}"
+    )
+
+
+def _engine(
+    data: StudyData, jobs: int | None, engine: Engine, address: str | None
+) -> tuple[int | None, RunTasks]:
+    """How many tasks to run at once (None: as many as a running cluster has room for), and what runs them."""
+    threads, is_gpu = data.config.study.threads, data.device == "cuda"
+    cores = available_cores()
+    room = min(max(1, cores // threads), GPU_JOBS if is_gpu else cores)
     if engine == "processes":
-        return jobs or _jobs(material), carry_out
-    need = Need(material.config.study.threads, 1 / GPU_JOBS if material.device == "cuda" else 0.0)
-    at_once = jobs or (None if ray_address else _jobs(material))
-    return at_once, functools.partial(carry_out_on_ray, need=need, address=ray_address)
+        return jobs or room, run_in_processes
+    resources = Resources(threads, 1 / GPU_JOBS if is_gpu else 0.0)
+    at_once = jobs or (None if address else room)
+    return at_once, functools.partial(run_on_ray, resources=resources, address=address)
 
 
-def _carry_out(
-    material: Material,
-    tasks: list[Task],
-    jobs: int | None,
-    carry: CarryOut,
-    on_progress: Callable[[StudyProgress], None],
-    tell: Callable[[str], None],
-) -> dict[str, Outcome]:
-    """Do what is not done yet, and keep the times, which are nobody's result, beside it."""
-    missing = [task for task in tasks if not _is_done(material, task)]
+def _run_missing(
+    data: StudyData, tasks: list[Task], jobs: int | None, run: RunTasks, on_progress: OnProgress, log: Log
+) -> dict[str, TaskResult]:
+    """Run the tasks that are not done yet, and keep their times in timing.json."""
+    missing = [task for task in tasks if not _is_done(task)]
     names = {task.name for task in missing}
-    waits = [dataclasses.replace(t, after=tuple(name for name in t.after if name in names)) for t in missing]
+    waiting = [dataclasses.replace(t, after=tuple(n for n in t.after if n in names)) for t in missing]
     costs = {task.name: task.cost for task in tasks}
-    total, before = sum(costs.values()), sum(costs[task.name] for task in tasks if task.name not in names)
+    total, before = sum(costs.values()), sum(cost for name, cost in costs.items() if name not in names)
     running: dict[str, float] = {}
     finished: list[str] = []
-    times = _Times(material, jobs)
+    times = _Times(data, jobs)
 
     def report() -> None:
         done = before + sum(costs[name] for name in finished) + sum(costs[n] * s for n, s in running.items())
-        on_progress(
-            StudyProgress(done, total, len(tasks) - len(missing) + len(finished), len(tasks), dict(running))
-        )
+        count = len(tasks) - len(missing) + len(finished)
+        on_progress(StudyProgress(done, total, count, len(tasks), dict(running)))
 
     def on_share(name: str, share: float) -> None:
         running[name] = share
         report()
 
-    def on_outcome(outcome: Outcome) -> None:
-        running.pop(outcome.name, None)
-        finished.append(outcome.name)
-        times.note(outcome)
+    def on_result(result: TaskResult) -> None:
+        running.pop(result.name, None)
+        finished.append(result.name)
+        times.add(result)
         report()
 
     report()
-    return carry(waits, work, jobs, on_share=on_share, on_outcome=on_outcome, tell=tell)
-
-
-def _is_done(material: Material, task: Task) -> bool:
-    what = task.argument[1]
-    if isinstance(what, Trial):
-        return trial_file(material, what).exists()
-    return (material.base(what) / "result.json").exists()
+    return run(waiting, work, jobs, on_share=on_share, on_result=on_result, log=log)
 
 
 class _Times:
     """timing.json: how long each task took, over all calls."""
 
-    def __init__(self, material: Material, jobs: int | None) -> None:
-        self.file = material.directory / "timing.json"
-        study = material.config.study
-        machine = choose(material.device, study.precision, study.threads, fast=study.fast)
+    def __init__(self, data: StudyData, jobs: int | None) -> None:
+        self.file, study = data.directory / "timing.json", data.config.study
+        machine = machine_of(data)
         self.times: dict[str, Any] = {"seconds": 0.0, "pretraining": {}, "trials": {}}
         if self.file.exists():
             self.times |= json.loads(self.file.read_bytes())
         self.times |= {"jobs": jobs, "threads": study.threads, "machine": machine.facts()}
         self._since = time.monotonic()
 
-    def note(self, outcome: Outcome) -> None:
-        kind = "trials" if "-b" in outcome.name else "pretraining"
-        self.times[kind][outcome.name] = self.times[kind].get(outcome.name, 0.0) + round(outcome.seconds, 2)
+    def add(self, result: TaskResult) -> None:
+        kind = "trials" if "-b" in result.name else "pretraining"
+        self.times[kind][result.name] = self.times[kind].get(result.name, 0.0) + round(result.seconds, 2)
         now = time.monotonic()
         self.times["seconds"] = round(self.times["seconds"] + now - self._since, 2)
         self._since = now
-        write_whole(self.file, json.dumps(self.times, indent=1).encode() + b"\n")
-
-
-def _opening(material: Material, tasks: list[Task]) -> str:
-    study, data = material.config.study, material.facts["data"]
-    operations = sum(task.cost for task in tasks)
-    rates = ", ".join(f"{rate:g}" for rate in material.rates)
-    return (
-        f"{data['train']['rows']:,} labelled rows to learn from, {data['valid']['rows']:,} to choose by, "
-        f"{data['test']['rows']:,} to test on; {len(material.labels)} classes\n"
-        f"{len(tasks)} pieces of work ({study.seeds} seeds, budgets of {', '.join(map(str, study.budgets))} labels), "
-        f"{operations:.2g} operations; every neural arm tries the rates {rates} on valid"
-    )
+        atomic_write(self.file, json.dumps(self.times, indent=1).encode() + b"\n")

@@ -13,47 +13,51 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save as safetensors
 
-from headstart.errors import RunFailed
-from headstart.objectives.masked import Corruption
-from headstart.study.baselines import majority, tfidf
-from headstart.study.cost import pretraining_operations, trial_operations, trial_steps
-from headstart.study.design import BASELINES, Pretraining, Seeds, Trial
-from headstart.study.material import Material
-from headstart.text.labelled import LabelledSet, read_labelled
-from headstart.text.labels import LabelMap
-from headstart.text.splits import label_subset
-from headstart.training.budget import Budget
-from headstart.training.execute import Console
-from headstart.training.finetune import finetune
-from headstart.training.loading import load
-from headstart.training.loop import LoopConfig, Progress
-from headstart.training.machine import Machine, choose
-from headstart.training.metrics import MetricsFile
-from headstart.training.optimizer import OptimizerConfig
-from headstart.training.pretrain import PretrainObjective, pretrain
-from headstart.training.run_directory import write_whole
-from headstart.training.using import labelled_outputs
+from headstart.config.study import BASELINES, WITHOUT_STEPS
+from headstart.config.training import Averaging, Masking, OptimizerConfig, PretrainObjective, Schedule
+from headstart.data.labels import LabelMap
+from headstart.data.splits import label_subset
+from headstart.errors import RunFailed, UserError
+from headstart.inference.evaluate import labelled_outputs
+from headstart.machine import Machine, choose
+from headstart.runs.directory import MetricsFile
+from headstart.runs.linear import features as linear_features
+from headstart.runs.load import load
+from headstart.storage.atomic import atomic_write
+from headstart.study.baselines import (
+    BaselineResult,
+    fit_lsa,
+    logistic_regression,
+    majority,
+    mix,
+    tfidf,
+)
+from headstart.study.data import SETS, StudyData, lsa_texts, npz_bytes, trial_operations, trial_steps
+from headstart.study.design import MIXED, Pretraining, Seeds, Trial
+from headstart.training.fit import Console
+from headstart.training.step_log import Progress
+from headstart.training.tasks.finetune import finetune
+from headstart.training.tasks.pretrain import pretrain
 
 OnShare = Callable[[float], None]
+
 # What a rate came to on valid, its curve there, and its run.
-Try = tuple[dict[str, float | None], list[dict[str, float]], Path]
+Try = tuple[dict[str, Any], list[dict[str, float]], Path]
 
 
-def _machine(material: Material) -> Machine:
-    study = material.config.study
-    return choose(material.device, study.precision, study.threads, fast=study.fast)
+def machine_of(data: StudyData) -> Machine:
+    """What the study's settings choose here."""
+    study = data.config.study
+    return choose(data.device, study.precision, study.threads, fast=study.fast)
 
 
-# ---- pretraining --------------------------------------------------------------------------------------------
-
-
-def run_pretraining(material: Material, task: Pretraining, on_share: OnShare) -> None:
+def run_pretraining(data: StudyData, task: Pretraining, on_share: OnShare) -> None:
     """All phases, each from the one before; the last one is the base."""
-    config, how = material.config, material.config.reading
-    place = material.base(task)
+    config, place = data.config, data.base(task)
     phases, before = config.pretrain, None
-    steps = material.steps[task.objective]
+    steps = data.steps[task.objective]
     for number, phase in enumerate(phases):
         out = place if number == len(phases) - 1 else place.with_name(f"{place.name}-phase-{number + 1}")
         done, total = sum(steps[:number]), sum(steps)
@@ -62,70 +66,27 @@ def run_pretraining(material: Material, task: Pretraining, on_share: OnShare) ->
             on_share((done + progress.step) / total)
 
         pretrain(
-            phase.corpus, out=out, objective=task.objective, valid=phase.valid or None,
-            preset_name=config.study.preset, overrides=_shape(material, task.objective),
-            tokenizer=None if before else material.tokenizer, start=before,
-            budget=Budget(steps=steps[number]), length=phase.length, batch_tokens=phase.batch_tokens,
-            documents=phase.documents, text_column=how.text_column, encoding=how.encoding, errors=how.errors,
-            skip_bad_rows=how.skip_bad_rows, shuffled=task.shuffled,
-            optimizer=OptimizerConfig(
-                optimizer=phase.optimizer, matrix_rate=phase.matrix_rate, weight_decay=phase.weight_decay
-            ),
-            corruption=Corruption.of(phase.mask_share, phase.mask_random, phase.mask_kept, phase.whole_words),
-            learning_rate=phase.learning_rate or None,
-            loop=LoopConfig(
-                seed=Seeds.of(config.study.seed, task.seed).order, schedule=phase.schedule,
-                warmup=phase.warmup, cooldown=phase.cooldown,
-                evaluate_every=max(1, steps[number] // max(1, phase.evaluations)),
-            ),
-            machine=_machine(material), console=Console(on_step=on_step),
+            data.corpus_of(phase), out=out, objective=task.objective, valid=phase.valid or None, shuffled=task.shuffled,
+            preset=config.study.preset, model=_shape(data, task.objective), start=before,
+            tokenizer=None if before else data.tokenizer, steps=steps[number], length=phase.length,
+            batch_tokens=phase.batch_tokens, reading=config.reading, documents=phase.documents,
+            optimizer=phase.part(OptimizerConfig), schedule=phase.part(Schedule), masking=phase.part(Masking),
+            seed=Seeds.of(config.study.seed, task.seed).order,
+            evaluate_every=max(1, steps[number] // phase.evaluations),
+            machine=machine_of(data), console=Console(on_step=on_step),
         )  # fmt: skip
         before = out
     for run in (place, *place.parent.glob(f"{place.name}-phase-*")):  # a finished base is its weights
         shutil.rmtree(run / "checkpoints", ignore_errors=True)
 
 
-def pretraining_facts(material: Material, task: Pretraining) -> dict[str, Any]:
-    """What study.json says of a finished pretraining: the loss over its steps, and what it cost."""
-    place = material.base(task)
-    result = json.loads((place / "result.json").read_bytes())
-    records = [
-        r for r in MetricsFile(place / "metrics.jsonl", lambda line: None).read() if r.get("event") == "valid"
-    ]
-    valid = result["valid"] or {}
-    bits, loss = valid.get("bits_per_byte"), valid.get("loss")
-    share = bits / loss if bits and loss else None  # the same text: bits per byte go with the loss
-    curve = [
-        {"step": r["step"], "loss": r["loss"], "bits_per_byte": r["loss"] * share if share else None}
-        for r in records
-        if r["loss"] is not None  # one that was not finite
-    ]
-    phases, steps = material.config.pretrain, material.steps[task.objective]
-    return {
-        "name": task.name, "objective": task.objective, "seed": task.seed, "shuffled": task.shuffled,
-        "status": "done", "error": None, "steps": sum(steps),
-        "tokens": sum(
-            n * max(1, p.batch_tokens // p.length) * p.length for n, p in zip(steps, phases, strict=True)
-        ),
-        "operations": pretraining_operations(material, task.objective), "loss": loss, "bits_per_byte": bits,
-        "curve": curve,
-    }  # fmt: skip
-
-
-# ---- trials -------------------------------------------------------------------------------------------------
-
-
-def trial_file(material: Material, trial: Trial) -> Path:
-    return material.directory / "trials" / trial.name / "trial.json"
-
-
-def run_trial(material: Material, trial: Trial, on_share: OnShare) -> None:
+def run_trial(data: StudyData, trial: Trial, on_share: OnShare) -> None:
     """Carry a trial out and write its trial.json; one that is there is left alone."""
-    file = trial_file(material, trial)
+    file = data.trial_file(trial)
     if file.exists():
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    found = (_baseline if trial.arm.kind in BASELINES else _neural)(material, trial, on_share)
+    found = (_without_steps if trial.arm.kind in WITHOUT_STEPS else _neural)(data, trial, on_share)
     facts = {
         "arm": trial.arm.name,
         "budget": trial.budget,
@@ -133,52 +94,109 @@ def run_trial(material: Material, trial: Trial, on_share: OnShare) -> None:
         "status": "done",
         "error": None,
     }
-    operations = trial_operations(material, trial)
-    write_whole(file, json.dumps({**facts, "operations": operations, **found}).encode() + b"\n")
-    _tidy(material, trial, found["rate"])
+    facts |= {"operations": trial_operations(data, trial), **found}
+    atomic_write(file, json.dumps(facts).encode() + b"\n")
+    _tidy(data, trial, found["rate"])
 
 
-def _sets(material: Material) -> tuple[dict[str, LabelledSet], LabelMap]:
-    sets = {name: read_labelled(material.labelled(name)) for name in ("train", "valid", "test")}
-    return sets, LabelMap(material.labels)
-
-
-def _baseline(material: Material, trial: Trial, on_share: OnShare) -> dict[str, Any]:
-    sets, labels = _sets(material)
-    seeds = Seeds.of(material.config.study.seed, trial.seed)
-    train = sets["train"]
-    train = train.subset(label_subset(train.labels, train.whole_texts, trial.budget, seeds.labels))
-    targets = labels.ids(train)
-    tries: list[dict[str, float]] = []
-    if trial.arm.kind == "majority":
-        predictions, rate = majority(targets, len(sets["test"])), None
+def _without_steps(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
+    before = data.trials_before(trial)
+    if trial.arm.kind in BASELINES and before and before[0].budget == trial.budget:
+        return _repeated(data, trial, before[0])
+    valid_labels = LabelMap(data.labels).ids(data.sets()["valid"])
+    if trial.arm.kind == "combined":
+        first, second = (_probabilities(data, other) for other in before)
+        result = mix(first, second, valid_labels)
     else:
-        result = tfidf(
-            train.whole_texts, targets, sets["valid"].whole_texts, labels.ids(sets["valid"]),
-            sets["test"].whole_texts, seed=seeds.order,
-        )  # fmt: skip
-        predictions, rate = result.predictions, result.strength
-        tries = [{"rate": c, "accuracy": accuracy, "loss": loss} for c, accuracy, loss in result.tries]
+        result = _baseline(data, trial, valid_labels)
+    if trial.arm.kind in MIXED:
+        _keep_probabilities(data, trial, result.valid, result.test)
+    if data.keeps_model(trial) and trial.arm.kind in ("tfidf", "lsa"):
+        atomic_write(data.linear_file(trial), safetensors({n: _single(a) for n, a in result.arrays.items()}))
     return {
-        "rate": rate, "tries": tries, "steps": 0, "epochs": 0.0, "curve": [],
-        "predictions": np.asarray(predictions).tolist(),
+        "rate": result.chosen, "steps": 0, "epochs": 0.0, "curve": [], "predictions": result.predictions.tolist(),
+        "tries": [{"rate": rate, "accuracy": accuracy, "loss": loss} for rate, accuracy, loss in result.tries],
+        **({"exponents": result.arrays["exponents"].tolist()} if trial.arm.kind == "combined" else {}),
     }  # fmt: skip
 
 
-def _neural(material: Material, trial: Trial, on_share: OnShare) -> dict[str, Any]:
+def _single(array: np.ndarray) -> np.ndarray:
+    """In single precision, where it is in double."""
+    return np.ascontiguousarray(array, np.float32 if array.dtype == np.float64 else array.dtype)
+
+
+def _repeated(data: StudyData, trial: Trial, first: Trial) -> dict[str, Any]:
+    """What another trial has found on the same rows."""
+    if trial.arm.kind in MIXED:
+        atomic_write(data.probabilities_file(trial), data.probabilities_file(first).read_bytes())
+    found = json.loads(data.trial_file(first).read_bytes())
+    return {name: found[name] for name in ("rate", "steps", "epochs", "curve", "predictions", "tries")}
+
+
+def _baseline(data: StudyData, trial: Trial, valid_labels: np.ndarray) -> BaselineResult:
+    sets, classes = data.sets(), len(data.labels)
+    seeds, train = Seeds.of(data.config.study.seed, trial.seed), sets["train"]
+    # In the order of the file, so that the result depends on which rows they are alone.
+    rows = sorted(label_subset(train.labels, train.whole_texts, trial.budget, seeds.labels))
+    train_labels = LabelMap(data.labels).ids(train.subset(rows))
+    if trial.arm.kind == "majority":
+        return majority(train_labels, len(sets["valid"]), len(sets["test"]), classes)
+    if trial.arm.kind == "lsa":
+        learnt, features = _lsa(data)
+        labels = (train_labels, valid_labels, classes)
+        result = logistic_regression(features["train"][rows], features["valid"], features["test"], *labels)
+        return result._replace(arrays={**learnt, **result.arrays} if result.chosen else result.arrays)
+    texts = {name: labelled.whole_texts for name, labelled in sets.items()}
+    chosen = [texts["train"][row] for row in rows]
+    return tfidf(chosen, train_labels, texts["valid"], valid_labels, texts["test"], classes)
+
+
+def _lsa(data: StudyData) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """What LSA has learnt from the study's text, and the labelled texts by it; learnt once, and kept in lsa.npz."""
+    file = data.directory / "lsa.npz"
+    if not file.exists():
+        arrays = fit_lsa(lsa_texts(data))
+        for name, rows in data.sets().items():
+            arrays[name] = np.hstack(
+                [np.zeros((len(rows), 0), np.float32), *linear_features(arrays, rows.whole_texts)]
+            )
+        atomic_write(file, npz_bytes(arrays))
+    with np.load(file) as kept:
+        features = {name: kept[name].astype(float) for name in SETS}
+        return {name: kept[name] for name in kept.files if name not in SETS}, features
+
+
+def _keep_probabilities(data: StudyData, trial: Trial, valid: np.ndarray, test: np.ndarray) -> None:
+    tables = {"valid": valid.astype(np.float32), "test": test.astype(np.float32)}
+    atomic_write(data.probabilities_file(trial), npz_bytes(tables))
+
+
+def _probabilities(data: StudyData, trial: Trial) -> BaselineResult:
+    file = data.probabilities_file(trial)
+    if not file.exists():
+        what, fix = (
+            "has no probabilities.npz, which a mix needs",
+            "delete this directory, and run the study again",
+        )
+        raise UserError(what, where=str(file.parent), fix=fix)
+    with np.load(file) as tables:
+        return BaselineResult(tables["valid"].astype(float), tables["test"].astype(float), None, [])
+
+
+def _neural(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
     """Try every rate on the same rows in the same order, choose on valid, and only then look at test."""
-    machine = _machine(material)
-    steps, epoch = trial_steps(material, trial)
+    machine = machine_of(data)
+    steps, epoch = trial_steps(data, trial)
     tries: list[Try] = []
     failure: RunFailed | None = None
-    for number, rate in enumerate(material.rates):
+    for number, rate in enumerate(data.rates):
 
         def on_step(progress: Progress, number: int = number) -> None:
-            on_share((number + progress.step / progress.steps) / len(material.rates))
+            on_share((number + progress.step / progress.steps) / len(data.rates))
 
-        out = trial_file(material, trial).parent / f"rate-{rate:g}"
+        out = data.trial_file(trial).parent / f"rate-{rate:g}"
         try:
-            _finetune(material, trial, rate, steps, epoch, out, machine, on_step)
+            _finetune(data, trial, rate, out, machine, on_step)
         except RunFailed as error:  # it diverged: this rate has lost, the others have not
             failure = error
             tries.append(({"rate": rate, "accuracy": 0.0, "loss": None}, [], out))
@@ -187,106 +205,91 @@ def _neural(material: Material, trial: Trial, on_share: OnShare) -> dict[str, An
         # The long scratch ends with its best on valid, the others with their last.
         end = max(curve, key=lambda p: p["accuracy"]) if trial.arm.kind == "scratch-long" else curve[-1]
         tries.append(({"rate": rate, "accuracy": end["accuracy"], "loss": end["loss"]}, curve, out))
-    best, curve, out = max(tries, key=_merit)
+    # The most accurate on valid; among equals the lowest loss, then the lowest rate.
+    best, curve, out = max(tries, key=lambda tried: _merit(**tried[0]))
     if failure is not None and not curve:
         raise failure
-    sets, _ = _sets(material)
-    outputs, _ = labelled_outputs(load(out, machine.device), sets["test"], machine)
+    run = load(out, machine.device)
+    outputs, _ = labelled_outputs(run, data.sets()["test"], machine)
+    if trial.arm.kind in MIXED:
+        _keep_probabilities(data, trial, labelled_outputs(run, data.sets()["valid"], machine)[0], outputs)
     return {
         "rate": best["rate"], "tries": [t for t, _, _ in tries], "steps": steps, "epochs": steps / epoch,
         "curve": curve, "predictions": outputs.argmax(axis=1).tolist(),
     }  # fmt: skip
 
 
-def _merit(tried: Try) -> tuple[float, float, float]:
-    """The most accurate on valid; among equals the lowest loss, then the lowest rate."""
-    facts, _, _ = tried
-    loss = facts["loss"]
-    return facts["accuracy"] or 0.0, -math.inf if loss is None else -loss, -(facts["rate"] or 0.0)
+def _merit(rate: float, accuracy: float, loss: float | None) -> tuple[float, float, float]:
+    return accuracy, -math.inf if loss is None else -loss, -rate
 
 
 def _finetune(
-    material: Material,
+    data: StudyData,
     trial: Trial,
     rate: float,
-    steps: int,
-    epoch: int,
     out: Path,
     machine: Machine,
     on_step: Callable[[Progress], None],
 ) -> None:
-    config, arm = material.config.finetune, trial.arm
-    seeds = Seeds.of(material.config.study.seed, trial.seed)
-    start, is_long = _start(material, trial), arm.kind == "scratch-long"
+    steps, epoch = trial_steps(data, trial)
+    config, arm, sets = data.config.finetune, trial.arm, data.sets()
+    seeds = Seeds.of(data.config.study.seed, trial.seed)
+    start, is_long = _start(data, trial), arm.kind == "scratch-long"
+    # A start brings its shape; dropout may be another than in pretraining, in every arm.
+    shape = {} if start else _shape(data, arm.objective)
+    if config.dropout is not None:
+        shape["dropout"] = config.dropout
     every = epoch * max(1, -(-steps // (epoch * config.evaluations)))
     finetune(
-        material.labelled("train"), valid=material.labelled("valid"), out=out, labels=trial.budget,
-        labels_seed=seeds.labels, initial_seed=seeds.initial, start=start,
-        preset_name=material.config.study.preset,
-        overrides=_overrides(material, arm.objective, start is not None),
-        tokenizer=None if start else material.tokenizer, pooling=config.pooling or None,
-        freeze="base" if arm.kind == "frozen" else "nothing", budget=Budget(steps=steps),
-        length=config.length, batch=config.batch, r_drop=config.r_drop, learning_rate=rate,
-        optimizer=OptimizerConfig(
-            # First weights have nothing to lose in the lower layers.
-            weight_decay=config.weight_decay, layer_decay=config.layer_decay if start else 1.0,
+        sets["train"], valid=sets["valid"], out=out, labels=trial.budget,
+        labels_seed=seeds.labels, initial_seed=seeds.initial, seed=seeds.order, start=start,
+        preset=data.config.study.preset, model=shape,
+        tokenizer=None if start else data.tokenizer, pooling=config.pooling, length=config.length,
+        batch=config.batch, r_drop=config.r_drop, freeze="base" if arm.kind == "frozen" else "nothing",
+        optimizer=config.part(
+            # New weights have nothing to lose in the lower layers.
+            OptimizerConfig, learning_rate=rate, layer_decay=config.layer_decay if start else 1.0
         ),
-        loop=LoopConfig(
-            seed=seeds.order, schedule=config.schedule, warmup=config.warmup, average=config.average,
-            evaluate_every=every, keep=1, unfreeze_every=_unfreeze_every(material, trial, steps),
-            # So many epochs would only overfit: the long scratch ends with its best on valid.
-            patience=10**9 if is_long else 0,
-            choose_by="accuracy" if is_long else "loss",
-        ),
+        schedule=config.part(Schedule), average=config.part(Averaging), steps=steps, evaluate_every=every, keep=1,
+        unfreeze_every=_unfreeze_every(data, trial, steps),
+        # So many epochs would only overfit: the long scratch ends with its best on valid.
+        patience=10**9 if is_long else 0, best_metric="accuracy" if is_long else "loss",
         machine=machine, console=Console(on_step=on_step),
     )  # fmt: skip
 
 
-def _unfreeze_every(material: Material, trial: Trial, steps: int) -> int:
+def _unfreeze_every(data: StudyData, trial: Trial, steps: int) -> int:
     """The steps from one block to the next; 0 where nothing is frozen, or all of the base to the end."""
-    share = material.config.finetune.unfreeze
-    if not share or trial.arm.kind == "frozen" or _start(material, trial) is None:
+    share = data.config.finetune.unfreeze
+    if not share or trial.arm.kind == "frozen" or _start(data, trial) is None:
         return 0
-    stages = material.model_for(trial.arm.objective).depth + 1  # the embedding after the blocks
+    stages = data.model_for(trial.arm.objective).depth + 1  # the embedding after the blocks
     return max(1, int(share * steps / stages))
 
 
-def _start(material: Material, trial: Trial) -> Path | None:
+def _start(data: StudyData, trial: Trial) -> Path | None:
     if trial.arm.kind == "imported":
-        return Path(material.config.study.start)
-    pretraining = Pretraining.of(trial, material.config.study)
-    return material.base(pretraining) if pretraining else None
+        return Path(data.config.study.start)
+    pretraining = Pretraining.of(trial, data.config.study)
+    return data.base(pretraining) if pretraining else None
 
 
-def _shape(material: Material, objective: PretrainObjective | None) -> dict[str, Any]:
+def _shape(data: StudyData, objective: PretrainObjective | None) -> dict[str, Any]:
     """The fields of the base, all of them: a preset's name alone does not say what a study overrides."""
-    own = {"vocab", "tokenizer"}
-    fields = vars(material.model_for(objective))
-    return {name: value for name, value in fields.items() if name not in own}
-
-
-def _overrides(material: Material, objective: PretrainObjective | None, is_started: bool) -> dict[str, Any]:
-    """Of fine-tuning: a start brings its shape; dropout may be another than in pretraining, in every arm."""
-    dropout = material.config.finetune.dropout
-    shape = {} if is_started else _shape(material, objective)
-    return shape if dropout is None else {**shape, "dropout": dropout}
+    fields = vars(data.model_for(objective))
+    return {name: value for name, value in fields.items() if name not in ("vocab", "tokenizer")}
 
 
 def _curve(run: Path, epoch: int) -> list[dict[str, float]]:
-    records = MetricsFile(run / "metrics.jsonl", warn=lambda line: None).read()
-    return [
-        {"epoch": r["step"] / epoch, "accuracy": r["accuracy"], "loss": r["loss"]}
-        for r in records
-        if r.get("event") == "valid"
-    ]
+    valid = [r for r in MetricsFile(run / "metrics.jsonl").read() if r.get("event") == "valid"]
+    return [{"epoch": r["step"] / epoch, "accuracy": r["accuracy"], "loss": r["loss"]} for r in valid]
 
 
-def _tidy(material: Material, trial: Trial, rate: float | None) -> None:
+def _tidy(data: StudyData, trial: Trial, rate: float | None) -> None:
     """Weights and checkpoints of hundreds of trials would fill a disk; one run of each arm stays usable."""
-    keeps = trial.budget == max(material.config.study.budgets) and trial.seed == 0
-    for run in trial_file(material, trial).parent.glob("rate-*"):
+    for run in data.trial_file(trial).parent.glob("rate-*"):
         for folder in ("checkpoints", "best"):
             shutil.rmtree(run / folder, ignore_errors=True)
-        if not (keeps and run.name == f"rate-{rate:g}"):
+        if not (data.keeps_model(trial) and run.name == f"rate-{rate:g}"):
             with contextlib.suppress(FileNotFoundError):
                 (run / "weights.safetensors").unlink()

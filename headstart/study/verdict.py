@@ -1,264 +1,317 @@
-"""The verdict: a few plain sentences, made from the numbers of study.json and from nothing else.
+"""The verdict: a few plain sentences, made only from the numbers of the record.
 
-What is claimed is what the intervals and Holm's p carry. Where TF-IDF does as well, that comes first. "Language was
-transferred" is claimed only where the pretrained arm beats scratch and, where that arm was run, `shuffled` too.
+A base that has not learned comes first: what it does says nothing of pretraining, so no sentence does either. A claim
+needs both Holm's p and the interval. Where TF-IDF does as well, that comes next. "The gain comes from language" is
+claimed only where the pretrained arm beats scratch and, where that arm was run, `shuffled` too.
 """
 
-from typing import Any
+from headstart.runs.base_status import BaseStatus
+from headstart.study.record import DifferenceRecord, Interval, StudyRecord
 
-LEVEL = 0.05
-_UNSURE = "makes no difference that this study can be sure of"
-Found = dict[str, Any]
+_UNCLEAR = "makes no clear difference"
+_WITH_BASE = ("frozen", "finetuned", "imported", "combined")
 
 
-def verdict(found: Found) -> list[str]:
+def verdict(record: StudyRecord) -> list[str]:
     """The sentences, the most important first."""
-    kinds = {arm["name"]: arm["kind"] for arm in found["arms"]}
+    kinds = {arm.name: arm.kind for arm in record.arms}
     tuned = [name for name, kind in kinds.items() if kind in ("finetuned", "imported")]
-    simple, is_enough = _tfidf(found, tuned)
-    sentences = [*(simple if is_enough else []), *_objectives(found)]
+    mixes = [name for name, kind in kinds.items() if kind == "combined"]
+    tfidf, is_enough = _tfidf(record)
+    sentences = [*_weak_bases(record), *(tfidf if is_enough else [])]
+    sentences += _objectives(record)
     for name in tuned:
-        against = next(
-            (
-                d["against"]
-                for d in found["differences"]
-                if d["arm"] == name and kinds[d["against"]] == "scratch"
-            ),
-            None,
-        )
-        if against:
-            sentences += _pays(found, name, against, len(tuned) > 1)
-            sentences += _worth(found, name)
-    if not any(d["arm"] in tuned for d in found["differences"]):
-        sentences.append("Whether pretraining pays cannot be said: no trials here would tell.")
-    sentences += [*([] if is_enough else simple), *_compute(found)]
-    if any(_UNSURE in sentence for sentence in sentences):
-        sentences.append(_sentence(found["power"]["sentence"]))
-    return [*sentences, *_caveats(found, tuned)]
+        rows = [d for d in record.differences if d.arm == name and kinds[d.against] == "scratch"]
+        if rows:
+            rows = [row for row in rows if row.against == rows[0].against]
+            sentences += [*_pays(record, rows, len(tuned) > 1), *_labels(record, name)]
+    if not any(row.arm in tuned for row in record.differences):
+        sentences.append("Whether pretraining pays is unknown: the trials that would show it are missing.")
+    sentences += [*_at_chance(record), *([] if is_enough else tfidf), *_best_arm(record)]
+    sentences += [*_on_top(record, mixes, tuned), *_equal_compute(record)]
+    if any(_UNCLEAR in sentence for sentence in sentences):
+        sentences.append(_sentence(record.power.sentence))
+    return [*sentences, *_caveats(record, tuned), *_data_caveats(record)]
 
 
-# ---- the sentences ----------------------------------------------------------------------------------------------
+def _bases(record: StudyRecord, arm: str) -> dict[str, BaseStatus]:
+    """The bases that the trials of an arm start from, as far as it is known what they have learned."""
+    kind, objective = next((one.kind, one.objective) for one in record.arms if one.name == arm)
+    if kind == "imported":
+        return {"start": record.start} if record.start else {}
+    runs = [run for run in record.pretraining if objective in (None, run.objective)]
+    return {run.name: run.base for run in runs if run.base} if kind in _WITH_BASE else {}
 
 
-def _tfidf(found: Found, tuned: list[str]) -> tuple[list[str], bool]:
-    """Whether something simple would do, at the largest budget, and whether it is enough: then it is said first."""
-    largest = max(found["budgets"])
-    best = _best(found, tuned, largest)
-    row = _difference(found, best, "tfidf", largest)
+def _has_learned(record: StudyRecord, arm: str) -> bool:
+    return all(base.has_learned for base in _bases(record, arm).values())
+
+
+def _weak_bases(record: StudyRecord) -> list[str]:
+    """What is known of the bases that have not learned."""
+    bases = {name: base for arm in record.arms for name, base in _bases(record, arm.name).items()}
+    weak = {name: base for name, base in bases.items() if not base.has_learned}
+    return [f"{name}: {base.sentence}" if len(bases) > 1 else base.sentence for name, base in weak.items()]
+
+
+def _tfidf(record: StudyRecord) -> tuple[list[str], bool]:
+    """Whether TF-IDF would do at the largest budget: the sentence, and whether it is enough."""
+    largest = max(record.budgets)
+    arms = [arm.name for arm in record.arms if arm.kind in _WITH_BASE]
+    best = _best_on_valid(record, largest)
+    row = _difference(record, best, "tfidf", largest)
     if row is None or best is None:
         return [], False
-    simple, neural = _score(found, "tfidf", largest), _score(found, best, largest)
-    whom = (
-        f"the best of {len(tuned)} pretrained arms ({best})"
-        if len(tuned) > 1
-        else f"the pretrained arm ({best})"
+    which = f"best of {len(arms)} pretrained arms" if len(arms) > 1 else "pretrained arm"
+    figures = (
+        f"with {largest:,} labels it reaches {_score(record, 'tfidf', largest)}, "
+        f"the {which} ({best}) {_score(record, best, largest)}"
     )
-    figures = f"with {largest:,} labels it reaches {simple}, {whom} {neural}"
-    if _is_clear(row) and row["value"] < 0:
-        return [f"TF-IDF with logistic regression is better: {figures}. For this task, use that."], True
-    if _is_clear(row):
-        rows = {
-            b: _difference(found, _best(found, tuned, b), "tfidf", b)
-            for b in found["budgets"]
-            if b != largest
-        }
-        better = [b for b, r in rows.items() if r and _is_clear(r) and r["value"] < 0]
-        level = [b for b, r in rows.items() if r and not _is_clear(r)]
-        where = f"; with {_listed(better)} labels it is better" if better else ""
-        where += f"; with {_listed(level)} labels the two cannot be told apart" if level else ""
-        return [f"TF-IDF with logistic regression is behind: {figures}{where}."], False
-    return [
-        f"TF-IDF with logistic regression, which costs seconds, cannot be told from pretraining: {figures}; "
-        f"the difference is {_points(row)}."
-    ], True
+    name, has_learned = "TF-IDF with logistic regression", _has_learned(record, best)
+    rival = "pretraining" if has_learned else "this base"
+    if not row.is_clear:
+        figures += f"; {rival} minus TF-IDF is {_points(row)}"
+        return [f"{name}, which trains in seconds, is not clearly worse than {rival}: {figures}."], True
+    if row.value < 0:
+        until = "" if has_learned else " until a base has learned"
+        return [f"{name} beats {rival}: {figures}. Use it for this task{until}."], True
+    smaller = [b for b in record.budgets if b < largest]
+    rows = [_difference(record, _best_on_valid(record, b), "tfidf", b) for b in smaller]
+    ahead = [other.budget for other in rows if other and other.is_clear and other.value < 0]
+    level = [other.budget for other in rows if other and not other.is_clear]
+    where = f"; with {_numbers(ahead)} labels TF-IDF is ahead" if ahead else ""
+    where += f"; with {_numbers(level)} labels there is no clear difference" if level else ""
+    return [f"{name} is behind pretraining: {figures}{where}."], False
 
 
-def _pays(found: Found, name: str, against: str, several: bool) -> list[str]:
-    """Whether the pretrained arm beats scratch, budget by budget."""
-    rows = [d for d in found["differences"] if d["arm"] == name and d["against"] == against]
-    if not rows:
+def _on_top(record: StudyRecord, mixes: list[str], tuned: list[str]) -> list[str]:
+    """What pretraining adds to what is had cheaply: to TF-IDF in a mix, and beyond LSA of the same text."""
+    best = [_best(record, names, max(record.budgets)) for names in (mixes, tuned)]
+    of_mix, of_lsa = (
+        _split([row for row in record.differences if (row.arm, row.against) == pair])
+        for pair in zip(best, ("tfidf", "lsa"), strict=True)
+    )
+    sentences = []
+    if best[0]:
+        signed = (("adds", of_mix[0]), ("costs", of_mix[1]))
+        found = [f"{verb} {_over(rows)}" for verb, rows in signed if rows] or ["adds nothing clear"]
+        who = "pretraining" if _has_learned(record, best[0]) else "this base"
+        sentences.append(f"On top of TF-IDF ({best[0]}), {who} {_joined(found)}.")
+    if best[1] and any(arm.kind == "lsa" for arm in record.arms):
+        signed = (("better", of_lsa[0]), ("worse", of_lsa[1]))
+        budgets = [(word, [row.budget for row in rows]) for word, rows in signed if rows]
+        found = [f"clearly {word} with {_numbers(numbers)} labels" for word, numbers in budgets]
+        than = "than LSA, the cheap use of the same text"
+        sentences.append(f"Fine-tuning is {_joined(found or ['not clearly better or worse'])} {than}.")
+    return sentences
+
+
+def _best_arm(record: StudyRecord) -> list[str]:
+    """The best arm with a pretrained base, what it reaches, and what it cost."""
+    largest = max(record.budgets)
+    best = _best_on_valid(record, largest)
+    if best is None:
         return []
-    better = [row for row in rows if _is_clear(row) and row["value"] > 0]
-    worse = [row for row in rows if _is_clear(row) and row["value"] < 0]
-    who = f"Pretraining ({name})" if several else "Pretraining"
+    trained = best.replace("combined", "finetuned")  # a mix costs what is mixed
+    costs = [t.operations for t in record.trials if (t.arm, t.budget, t.status) == (trained, largest, "done")]
+    runs = [run.operations for run in record.pretraining if run.name in _bases(record, best)]
+    own = _operations(sum(costs) / len(costs))
+    cost = f"{_operations(max(runs))} operations of pretraining and {own}" if runs else f"{own} operations"
+    return [
+        f"The best arm with a pretrained base, chosen on valid, is {best}: {_score(record, best, largest)} with "
+        f"{largest:,} labels, for {cost} for each seed."
+    ]
+
+
+def _pays(record: StudyRecord, rows: list[DifferenceRecord], several: bool) -> list[str]:
+    """Whether a pretrained arm beats scratch, budget by budget."""
+    arm, against = rows[0].arm, rows[0].against
+    which = f" ({arm})" if several else ""
+    who = f"Pretraining{which}"
+    base = who if _has_learned(record, arm) else f"This base{which}"
+    better, worse = _split(rows)
     if not better and not worse:
-        corrected = f" once {len(rows)} budgets are allowed for (Holm)" if len(rows) > 1 else ""
-        return [f"{who} {_UNSURE}{corrected}, against {against}: {_over(rows)}."]
+        corrected = f" after Holm's correction for {len(rows)} budgets" if len(rows) > 1 else ""
+        return [f"{base} {_UNCLEAR}{corrected}, compared with {against}: {_over(rows)}."]
     sentences = []
     if better:
-        sentences.append(f"{who} pays here, against {against}: {_over(better)}.")
-        sentences += _language(found, name, better)
+        sentences.append(f"{who} pays, compared with {against}: {_over(better)}.")
+        sentences += _language(record, arm, better)
     if worse:
-        sentences.append(f"{who} does harm here, against {against}: {_over(worse)}.")
-    quiet = [row["budget"] for row in rows if not _is_clear(row)]
-    if quiet and better:
-        sentences.append(f"With {_listed(quiet)} labels no difference can be seen.")
+        sentences.append(f"{base} hurts, compared with {against}: {_over(worse)}.")
+    unclear = [row.budget for row in rows if not row.is_clear]
+    if unclear and better:
+        sentences.append(f"With {_numbers(unclear)} labels there is no clear difference.")
     return sentences
 
 
-def _language(found: Found, name: str, better: list[Found]) -> list[str]:
-    """Whether the gain is shown to be one of language, and not only that of weights of a good scale."""
-    if not any(arm["kind"] == "shuffled" for arm in found["arms"]):
+def _language(record: StudyRecord, name: str, better: list[DifferenceRecord]) -> list[str]:
+    """Whether the gain comes from language, and not only from weights of a good scale."""
+    if not any(arm.kind == "shuffled" for arm in record.arms):
         return []
-    control = {
-        d["budget"]: d for d in found["differences"] if d["arm"] == name and d["against"] == "shuffled"
-    }
-    rows = [control[row["budget"]] for row in better if row["budget"] in control]
-    held = [row for row in rows if _is_clear(row) and row["value"] > 0]
-    if held:
-        return [
-            f"It is language that was transferred: against a base of shuffled tokens it is {_over(held)}."
-        ]
+    control = {d.budget: d for d in record.differences if (d.arm, d.against) == (name, "shuffled")}
+    rows = [control[row.budget] for row in better if row.budget in control]
     if not rows:
-        return [f"Whether that is language cannot be said: {name} has no shuffled control here."]
-    return [f"That it is language is not shown: against a base of shuffled tokens it is {_over(rows)}."]
+        return [f"Whether the gain comes from language is unknown: {name} has no shuffled control."]
+    ahead, _ = _split(rows)
+    if ahead:
+        return [f"The gain comes from language: compared with a base of shuffled tokens, {_over(ahead)}."]
+    return [f"The gain may not come from language: compared with a base of shuffled tokens, {_over(rows)}."]
 
 
-def _worth(found: Found, name: str) -> list[str]:
+def _at_chance(record: StudyRecord) -> list[str]:
+    """Whether a base that has learned knows nothing of these labels before it is fine-tuned."""
+    largest, sentences = max(record.budgets), []
+    chance = _accuracy(record, "majority", largest)
+    for arm in record.arms:
+        reached = _accuracy(record, arm.name, largest) if arm.kind == "frozen" else None
+        if chance and reached and reached.low <= chance.value and _has_learned(record, arm.name):
+            sentences.append(
+                f"Frozen, the base is not clearly above the majority class with {largest:,} labels: "
+                f"{_score(record, arm.name, largest)}. What it has learned of the text does not show in these labels."
+            )
+    return sentences
+
+
+def _labels(record: StudyRecord, name: str) -> list[str]:
     """What the gain is worth in labels, at the smallest budget where there is one."""
     clear = {
-        d["budget"] for d in found["differences"]
-        if d["arm"] == name and d["against"].startswith("scratch") and d["reading"] == "equal labels"
-        and _is_clear(d) and d["value"] > 0
+        d.budget for d in record.differences
+        if d.arm == name and d.against.startswith("scratch") and d.reading == "equal labels"
+        and d.is_clear and d.value > 0
     }  # fmt: skip
-    rows = [row for row in found["head_start"] if row["arm"] == name and row["budget"] in clear]
-    return [_sentence(row["labels"]["sentence"]) for row in rows[:1]]
+    rows = [row for row in record.savings if row.arm == name and row.budget in clear]
+    return [_sentence(row.labels.sentence) for row in rows[:1]]
 
 
-def _objectives(found: Found) -> list[str]:
-    """Which objective, where there are several."""
-    names = [arm["name"] for arm in found["arms"] if arm["kind"] == "finetuned"]
-    largest = max(found["budgets"])
-    best = _best(found, names, largest)
+def _objectives(record: StudyRecord) -> list[str]:
+    """Which objective is best, where there are several."""
+    names = [arm.name for arm in record.arms if arm.kind == "finetuned"]
+    largest = max(record.budgets)
+    best = _best(record, names, largest)
     if len(names) < 2 or best is None:
         return []
-    scores = ", ".join(f"{name} {_score(found, name, largest)}" for name in names)
-    behind = [name for name in names if (r := _between(found, best, name, largest)) and _is_clear(r)]
+    scores = ", ".join(f"{name} {_score(record, name, largest)}" for name in names)
+    behind = [
+        name for name in names
+        if (row := _difference(record, best, name, largest) or _difference(record, name, best, largest))
+        and row.is_clear
+    ]  # fmt: skip
     if behind:
         whom = "the others" if len(behind) == len(names) - 1 else _joined(behind)
-        return [f"Of the objectives {best} is ahead of {whom} with {largest:,} labels: {scores}."]
-    return [f"The objectives cannot be told apart with {largest:,} labels: {scores}."]
+        return [f"The best objective is {best}, ahead of {whom} with {largest:,} labels: {scores}."]
+    return [f"No objective is clearly best with {largest:,} labels: {scores}."]
 
 
-def _compute(found: Found) -> list[str]:
-    """The reading at equal total compute."""
+def _equal_compute(record: StudyRecord) -> list[str]:
     sentences = []
-    for row in found["differences"]:
-        if row["reading"] == "equal compute":
-            given = (
-                f"scratch given the pretraining's compute too, over its tries, with {row['budget']:,} labels"
+    for row in record.differences:
+        if row.reading == "equal compute":
+            result = f"{row.arm} {'stays ahead' if row.value > 0 else 'is behind'}"
+            sentences.append(
+                f"At equal total compute {result if row.is_clear else 'there is no clear difference'} (scratch also "
+                f"gets the pretraining's compute, over all its tries, with {row.budget:,} labels): {_points(row)}."
             )
-            if not _is_clear(row):
-                sentences.append(
-                    f"At equal total compute no difference can be seen ({given}): {_points(row)}."
-                )
-            else:
-                word = "stays ahead" if row["value"] > 0 else "is behind"
-                sentences.append(f"At equal total compute {row['arm']} {word} ({given}): {_points(row)}.")
     return sentences
 
 
-def _caveats(found: Found, tuned: list[str]) -> list[str]:
+def _caveats(record: StudyRecord, tuned: list[str]) -> list[str]:
     sentences = []
-    study = found["config"]["study"]
-    bases = [p for p in found["pretraining"] if not p.get("shuffled")]
-    runs = len({p["seed"] for p in bases if p["status"] == "done"})
+    study = record.config["study"]
+    bases = [run for run in record.pretraining if not run.shuffled]
+    runs = len({run.seed for run in bases if run.status == "done"})
     if tuned and (bases or study["start"]) and (runs <= 1 or study["start"]):
-        sentences.append(
-            "All this is for this pretraining run: another one was not tried"
-            + (" (--pretrain-seeds would)." if bases else ".")
-        )
+        more = "; --pretrain-seeds tries others" if bases else ""
+        sentences.append(f"All results are for one pretraining run{more}.")
     elif tuned and runs < study["seeds"]:
         sentences.append(
-            f"{study['seeds']} seeds share {runs} pretraining runs: for other runs the intervals are too narrow "
-            "(as many --pretrain-seeds as --seeds would be right)."
+            f"{study['seeds']} seeds share {runs} pretraining runs, so the intervals are too narrow for other runs: "
+            "give as many --pretrain-seeds as --seeds."
         )
     if study["seeds"] == 1:
-        sentences.append("One seed only: the intervals say nothing about other seeds.")
-    leaked = found["data"]["leaked_test_rows"]
-    searched = "train, valid or the corpus" if found["data"].get("corpus") else "train or valid"
-    if leaked:
-        sentences.append(
-            f"{leaked:,} rows of test stand in {searched} too: the report has the scores without them."
-        )
-    if found["config"]["study"]["start"]:
-        sentences.append("Whether rows of test stand in what the imported base has read was not searched.")
-    sentences += _data_caveats(found["data"])
-    failed = [t for t in (*found["trials"], *found["pretraining"]) if t["status"] == "failed"]
-    if failed:
-        total = len(found["trials"]) + len(found["pretraining"])
-        sentences.append(f"{len(failed)} of {total} trials and pretrainings failed, and are shown as such.")
+        sentences.append("With one seed, the intervals do not account for variation over seeds.")
     return sentences
 
 
-def _data_caveats(data: Found) -> list[str]:
-    """What the labelled rows make the scores say less than they seem to."""
-    sentences = []
-    near = {name: count for name, count in data.get("leaks", {}).items() if name.startswith("near_test_in_")}
-    if any(near.values()):
-        places = {name: name.rpartition("_")[2].replace("corpus", "the corpus") for name in near}
-        where = _joined([f"{count:,} in {places[name]}" for name, count in near.items() if count])
-        sentences.append(f"Rows of test that stand elsewhere nearly alike: {where}; all scores count them.")
-    for name in ("valid", "test"):
-        seen = data.get(name, {}).get("classes", {})
-        missing = [label for label in data.get("labels", []) if not seen.get(label)] if seen else []
-        if missing:
-            what = "chosen by" if name == "valid" else "scored"
-            sentences.append(f"No row of {name} is {_joined(missing)}: {what} without.")
+def _data_caveats(record: StudyRecord) -> list[str]:
+    sentences, data = [], record.data
+    if data.leaked_test_rows:
+        searched = "train, valid or the corpus" if data.corpus else "train or valid"
+        sentences.append(
+            f"{data.leaked_test_rows:,} test rows also occur in {searched}: the report has the scores without them."
+        )
+    if record.config["study"]["start"]:
+        sentences.append("The text that the imported base has read was not searched for test rows.")
+    near = {name: count for name, count in data.leaks.items() if name.startswith("near_test_in_") and count}
+    if near:
+        sets = {name: name.rpartition("_")[2].replace("corpus", "the corpus") for name in near}
+        where = _joined([f"{count:,} in {sets[name]}" for name, count in near.items()])
+        sentences.append(f"Test rows with a near-duplicate elsewhere: {where}; all scores include them.")
+    for name, part, use in (
+        ("valid", data.valid, "choice on valid ignores"),
+        ("test", data.test, "scores do not cover"),
+    ):
+        if missing := [label for label in data.labels if not part.classes.get(label)]:
+            sentences.append(f"No row of {name} has the label {_joined(missing)}: the {use} it.")
+    if record.failed:
+        total = len(record.trials) + len(record.pretraining)
+        failed = f"{len(record.failed)} of {total} trials and pretrainings"
+        sentences.append(f"{failed} failed; the report shows them.")
     return sentences
 
 
 # ---- numbers in words -------------------------------------------------------------------------------------------
 
 
-def _is_clear(row: Found) -> bool:
-    """A difference that can be claimed: both by Holm's p and by its interval."""
-    return bool(row["p_holm"] < LEVEL and not row["low"] <= 0 <= row["high"])
+def _split(rows: list[DifferenceRecord]) -> tuple[list[DifferenceRecord], list[DifferenceRecord]]:
+    """The rows that are clearly above zero, and clearly below."""
+    clear = [row for row in rows if row.is_clear]
+    return [row for row in clear if row.value > 0], [row for row in clear if row.value < 0]
 
 
-def _best(found: Found, names: list[str], budget: int) -> str | None:
-    """The pretrained arm with the highest score at a budget: it is the one that TF-IDF has to be measured with."""
-    scores = {
-        s["arm"]: s["accuracy"]["value"]
-        for s in found["scores"]
-        if s["arm"] in names and s["budget"] == budget and s["accuracy"]
-    }
-    return max(scores, key=lambda name: scores[name]) if scores else None
+def _best(record: StudyRecord, names: list[str], budget: int) -> str | None:
+    """The arm with the highest score at a budget."""
+    scores = [s for s in record.scores if s.arm in names and s.budget == budget]
+    known = {score.arm: score.accuracy.value for score in scores if score.accuracy}
+    return max(known, key=lambda name: known[name]) if known else None
 
 
-def _difference(found: Found, arm: str | None, against: str, budget: int) -> Found | None:
-    rows = [
-        d for d in found["differences"]
-        if d["arm"] == arm and d["against"] == against and d["budget"] == budget
-    ]  # fmt: skip
-    return rows[0] if rows else None
+def _best_on_valid(record: StudyRecord, budget: int) -> str | None:
+    """The arm with a pretrained base that has the highest mean accuracy on valid at a budget."""
+    means = record.valid_accuracies(budget)
+    names = [arm.name for arm in record.arms if arm.kind in _WITH_BASE and arm.name in means]
+    return max(names, key=lambda name: means[name], default=None)
 
 
-def _between(found: Found, one: str, other: str, budget: int) -> Found | None:
-    """The difference of two arms, whichever way it was taken."""
-    return _difference(found, one, other, budget) or _difference(found, other, one, budget)
+def _difference(record: StudyRecord, arm: str | None, against: str, budget: int) -> DifferenceRecord | None:
+    wanted = (arm, against, budget)
+    return next((d for d in record.differences if (d.arm, d.against, d.budget) == wanted), None)
 
 
-def _score(found: Found, arm: str, budget: int) -> str:
-    for score in found["scores"]:
-        if score["arm"] == arm and score["budget"] == budget and score["accuracy"]:
-            a = score["accuracy"]
-            return f"{100 * a['value']:.1f} % ({100 * a['low']:.1f} to {100 * a['high']:.1f})"
-    return "no score"
+def _accuracy(record: StudyRecord, arm: str, budget: int) -> Interval | None:
+    return next((s.accuracy for s in record.scores if (s.arm, s.budget) == (arm, budget)), None)
 
 
-def _points(row: Found) -> str:
-    return (
-        f"{100 * row['value']:+.1f} points ({100 * row['low']:+.1f} to {100 * row['high']:+.1f})"
-    ).replace("-", "−")
+def _score(record: StudyRecord, arm: str, budget: int) -> str:
+    a = _accuracy(record, arm, budget)
+    return f"{100 * a.value:.1f} % ({100 * a.low:.1f} to {100 * a.high:.1f})" if a else "no score"
 
 
-def _over(rows: list[Found]) -> str:
+def _points(row: DifferenceRecord) -> str:
+    text = f"{100 * row.value:+.1f} points ({100 * row.low:+.1f} to {100 * row.high:+.1f})"
+    return text.replace("-", "−")
+
+
+def _operations(count: float) -> str:
+    return f"{count:.1e}".replace("e+", "e")
+
+
+def _over(rows: list[DifferenceRecord]) -> str:
     """Differences, budget by budget."""
-    return "; ".join(f"{_points(row)} with {row['budget']:,} labels" for row in rows)
+    return "; ".join(f"{_points(row)} with {row.budget:,} labels" for row in rows)
 
 
-def _listed(numbers: list[int]) -> str:
+def _numbers(numbers: list[int]) -> str:
     return _joined([f"{number:,}" for number in numbers])
 
 
@@ -267,5 +320,4 @@ def _joined(words: list[str]) -> str:
 
 
 def _sentence(text: str) -> str:
-    text = text.strip()
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -1,8 +1,8 @@
 """Compiled blocks: fewer passes over memory, for a wait of half a minute before the first step.
 
-It pays in a long training on a GPU with batches of one shape; for batches of many shapes the compiler begins again
-and again. Whether it is done follows from the configuration, so that a run that goes on makes the same choice. The
-same run gives the same bytes, compiled or not (benchmarks/exact_resume_gpu.py), but not compiled and not.
+It pays in a long training on a GPU with batches of one shape; for batches of many shapes the compiler starts again
+and again. The choice follows from the configuration, so that a resumed run makes the same one. A compiled run repeats
+to the bit, and so does one that is not compiled (benchmarks/exact_resume_gpu.py), but the two differ.
 """
 
 import warnings
@@ -11,46 +11,42 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
+from headstart.config.model import ModelConfig
+from headstart.kernels.gpu.bf16_weights import Bf16Weights, bf16_weights
+from headstart.machine import Machine
 from headstart.model.base import Embedding
 from headstart.model.blocks import Block, Stack
 from headstart.model.model import Model
-from headstart.model.presets import ModelConfig
-from headstart.objectives.causal import Causal
-from headstart.objectives.masked import Masked
 from headstart.objectives.objective import Objective
-from headstart.training.machine import Machine
-from headstart.training.working_copies import WorkingCopies, working_copies
 
-LEAST_WORK = (
-    2e11  # in tokens times layers times width: a thousand million of them were seen to save 0.1 to 0.25 s
-)
+LEAST_WORK = 2e11  # tokens x layers x width: 1e9 of them were measured to save 0.1 to 0.25 s
 
 
-def pays(objective: Objective, config: ModelConfig, steps: int, machine: Machine) -> bool:
+def should_compile(objective: Objective, config: ModelConfig, steps: int, machine: Machine) -> bool:
     """Whether compiling is worth its wait."""
-    if machine.device.type != "cuda" or machine.ranks.world > 1 or not isinstance(objective, Causal | Masked):
+    if machine.device.type != "cuda" or machine.ranks.world > 1:
         return False
-    tokens = steps * objective.batch * objective.blocks.length
-    return tokens * config.depth * config.width >= LEAST_WORK
+    return steps * objective.fixed_batch_tokens * config.depth * config.width >= LEAST_WORK
 
 
 @contextmanager
-def quickened(
+def accelerated(
     model: Model, objective: Objective, machine: Machine, is_compiled: bool
-) -> Iterator[WorkingCopies | None]:
-    """Within `with`, training by what is quickest on the machine, of what it may use; gives what steps need for it."""
-    has_one_shape = isinstance(objective, Causal | Masked)
+) -> Iterator[Bf16Weights | None]:
+    """Within `with`, train by the fastest kernels that the machine may use; gives the weights' copies in bf16."""
+    is_bf16_gpu = machine.device.type == "cuda" and machine.precision == "bf16"
+    has_copies = is_bf16_gpu and machine.ranks.world == 1  # several ranks send the weights' own gradients
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     for stack in stacks:
-        stack.sums_in = machine.sums_in
+        stack.sums_in = torch.bfloat16 if machine.is_fast and machine.precision == "bf16" else None
     try:
         with (
             warnings.catch_warnings(),
-            machine.kernels(has_one_shape=has_one_shape),
-            working_copies(model, _copied_in(machine)) as copies,
+            _fastest_attention(machine.is_fast and objective.fixed_batch_tokens > 0),
+            bf16_weights(model, torch.bfloat16 if has_copies else None) as copies,
             compiled(model, is_compiled),
         ):
-            # Of sums in bf16: RMSNorm's weights stay exact, for which torch has no kernel, and says so.
+            # With residuals in bf16, RMSNorm's weights stay in fp32; torch has no kernel for both, and warns.
             warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
             yield copies
     finally:
@@ -58,26 +54,34 @@ def quickened(
             stack.sums_in = None
 
 
-def _copied_in(machine: Machine) -> torch.dtype | None:
-    """What the blocks' weights are copied in; several ranks send the gradients of the weights themselves."""
-    is_rounded = machine.device.type == "cuda" and machine.precision == "bf16"
-    return torch.bfloat16 if is_rounded and machine.ranks.world == 1 else None
+def _fastest_attention(is_wanted: bool) -> AbstractContextManager[object]:
+    """The attention kernel that is fastest for batches of one shape: it is built anew for each new shape."""
+    if not is_wanted:
+        return nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+    return sdpa_kernel([*order, SDPBackend.MATH], set_priority=True)
 
 
 @contextmanager
 def compiled(model: Model, is_wanted: bool) -> Iterator[None]:
-    """Within `with` the model is compiled: embedding, every block, last norm. (The loss has a kernel of its own.)"""
+    """Within `with` the model is compiled: embedding, every block, last norm. (The loss has its own kernel.)"""
     if not is_wanted:
         yield
         return
+    import torch._inductor.config as inductor
+
     parts = [module for module in model.modules() if isinstance(module, Embedding | Block)]
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     for part in parts:
         part.compile()
     for stack in stacks:
         stack.ended = torch.compile(stack.ended)  # type: ignore[method-assign]
+    # In a deterministic run, no kernel is chosen by timing it.
+    is_exact = torch.are_deterministic_algorithms_enabled()
     try:
-        with _exactly():
+        with inductor.patch(deterministic=True) if is_exact else nullcontext():
             yield
     finally:
         for part in parts:
@@ -86,15 +90,6 @@ def compiled(model: Model, is_wanted: bool) -> Iterator[None]:
             del stack.ended
 
 
-def _exactly() -> AbstractContextManager[object]:
-    """Where runs have to repeat themselves, no kernel is chosen by the clock."""
-    if not torch.are_deterministic_algorithms_enabled():
-        return nullcontext()
-    import torch._inductor.config as inductor
-
-    return inductor.patch(deterministic=True)
-
-
-def as_written(is_compiled: bool) -> AbstractContextManager[None]:
-    """Within `with`, nothing is compiled: for batches of shapes that do not come again."""
+def uncompiled(is_compiled: bool) -> AbstractContextManager[None]:
+    """Within `with`, run eagerly: for batches whose shapes seldom repeat."""
     return torch.compiler.set_stance("force_eager") if is_compiled else nullcontext()

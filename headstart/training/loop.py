@@ -1,130 +1,53 @@
-"""The loop: the one place where weights change, for every objective.
+"""The loop and its step, for every objective: only here do weights change.
 
-What happens at a step depends on (seed, step) and the weights, never on how the process got there: batches,
-corruption and dropout have keys of their own. So a run that was killed goes on from its last checkpoint to the
-same bytes (resuming.py).
+A step depends on (seed, step) and the weights alone, never on how the process got there: batches, masks and dropout
+have their own random keys. So a run that was killed resumes from its last checkpoint (checkpoints.py) and ends with
+bit-identical weights.
 """
 
 import math
 import os
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from headstart.errors import RunFailed
+from headstart.config.training import LoopConfig, OptimizerConfig
+from headstart.inference.evaluate import Scores, evaluate
+from headstart.kernels.adamw import AdamW
+from headstart.kernels.cross_entropy import unit_grad
+from headstart.kernels.gpu.adamw import Update
+from headstart.kernels.gpu.bf16_weights import Bf16Weights
+from headstart.machine import Machine
 from headstart.model.model import Model
-from headstart.objectives.objective import Batch, Objective
-from headstart.training import checkpoint
-from headstart.training.average import Average, AverageName
-from headstart.training.choosing import cost
-from headstart.training.compiling import as_written, quickened
-from headstart.training.evaluate import Scores, evaluate
-from headstart.training.machine import Machine
-from headstart.training.metrics import MetricsFile
-from headstart.training.optimizer import OptimizerConfig, build_optimizers, set_rate
-from headstart.training.resuming import Keeper, LoopState
-from headstart.training.schedules import SCHEDULES, ScheduleName
+from headstart.objectives.batches import Batch, Tensors, rank_micro_batches, to_device
+from headstart.objectives.objective import Objective, Sums
+from headstart.randomness import seed_of
+from headstart.runs import checkpoint
+from headstart.runs.directory import MetricsFile
+from headstart.runs.shards import is_shard, local, whole
+from headstart.training.checkpoints import CheckpointManager, LoopState
+from headstart.training.compiling import accelerated, uncompiled
+from headstart.training.cuda_graphs import CaptureFailed, GraphedStep, Prefetcher
+from headstart.training.early_stopping import log_scores
+from headstart.training.memory import more_micro_batches
+from headstart.training.optimizers.averaging import Average
+from headstart.training.optimizers.optimizer import (
+    build_optimizers,
+    learning_rate_factor,
+    set_learning_rate,
+    unfreeze_from_top,
+)
+from headstart.training.parallel import distribute, gradient_sync
 from headstart.training.signals import Stopped, StopRequests
-from headstart.training.spreading import spread
-from headstart.training.step import Found, Outcome, Step, read
-from headstart.training.steps import Steps
-from headstart.training.tracking import EventFile
-from headstart.training.working_copies import WorkingCopies
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoopConfig:
-    """How long and how carefully to train."""
-
-    seed: int = 0
-    """The seed that order, corruption and dropout are derived from."""
-
-    steps: int = 1000
-    """Updates of the weights."""
-
-    accumulate: int = 1
-    """Micro-batches that a batch is cut into, to save memory; the result differs by rounding alone."""
-
-    schedule: ScheduleName = "linear"
-    """How the learning rate falls after the warm-up."""
-
-    warmup: float = 0.1
-    """Share of the steps that the rate rises over."""
-
-    cooldown: float = 0.2
-    """Share of the steps that a constant schedule falls over at the end."""
-
-    clip: float = 1.0
-    """Longest gradient; a longer one is shortened (0: never)."""
-
-    evaluate_every: int = 0
-    """Steps between evaluations on valid (0: at the end alone)."""
-
-    patience: int = 0
-    """Evaluations without a better one after which to stop, and go back to the best (0: never)."""
-
-    choose_by: str = "loss"
-    """The measure on valid that says which one is better."""
-
-    save_every: int = 0
-    """Steps between checkpoints, besides those by the clock (0: none)."""
-
-    save_every_seconds: float = 60.0
-    """Seconds between checkpoints."""
-
-    keep: int = 2
-    """Checkpoints that stay."""
-
-    average: AverageName = "none"
-    """Average of the weights to evaluate and to end with: a moving one, or the mean over the last fifth."""
-
-    average_decay: float = 0.999
-    """How much of a moving average stays at each step."""
-
-    unfreeze_every: int = 0
-    """Steps after which one more block learns, from the top down (0: all learn from the start)."""
-
-    skip_limit: int = 5
-    """Updates in a row that may be skipped for a loss or gradient that is not finite, before the run fails."""
-
-    spike_factor: float = 0.0
-    """Skip an update whose loss is so many times the median of the last 32 (0: never)."""
-
-
-SPIKE_WINDOW = 32
-READ_SECONDS, READ_STEPS = 0.5, 100  # how long what a GPU found may stay unread
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What is told after every step."""
-
-    step: int
-    steps: int
-    loss: float
-    tokens_a_second: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A step that was taken, and perhaps not read yet."""
-
-    step: int
-    batch: Batch
-    rate: float
-    outcome: Outcome
-
-    @property
-    def tokens(self) -> int:
-        return int(self.batch["tokens"].size)
+from headstart.training.step_log import Progress, StepLog, StepResult, TakenStep
+from headstart.training.tensorboard import EventFile
 
 
 @dataclass
@@ -139,210 +62,253 @@ class Training:
     loop: LoopConfig
     machine: Machine
     facts: dict[str, Any] = field(default_factory=dict)
-    tell: Callable[[str], None] = print
+    log: Callable[[str], None] = print
     on_step: Callable[[Progress], None] = lambda progress: None
     events: EventFile | None = None
     is_compiled: bool = False
     is_sharded: bool = False
 
+    @property
+    def reads_late(self) -> bool:
+        """Whether a step's numbers are read later: on a GPU, unless the next step needs them to detect a spike."""
+        return self.machine.device.type == "cuda" and not self.loop.spike_factor
+
+
+# ---- the loop -----------------------------------------------------------------------------------------------
+
 
 def train(training: Training) -> tuple[LoopState, Scores | None]:
-    """Train to the end, from wherever the directory's last checkpoint is; returns the last scores on valid."""
+    """Train to the end, from the last checkpoint if there is one; returns the last scores on valid."""
     training.directory.mkdir(parents=True, exist_ok=True)
     loop, model, ranks = training.loop, training.model, training.machine.ranks
-    losses = spread(model, training.machine, training.is_sharded, all_learn=not loop.unfreeze_every)
+    losses = distribute(model, training.machine, training.is_sharded, all_learn=not loop.unfreeze_every)
     optimizers = build_optimizers(model, model.config, training.optimizer, ranks.world)
     average = Average(model, loop.average, loop.average_decay)
-    log = training.directory / "metrics.jsonl" if ranks.is_first else Path(os.devnull)
-    metrics = MetricsFile(log, training.tell)
-    keeper = Keeper(
-        training.directory, model, optimizers, average, metrics, ranks, training.facts, training.tell
+    file = training.directory / "metrics.jsonl" if ranks.is_first else Path(os.devnull)
+    metrics = MetricsFile(file, training.log)
+    checkpoints = CheckpointManager(
+        training.directory, model, optimizers, average, metrics, ranks, training.facts, training.log
     )
-    state = keeper.resume(loop.steps, loop.accumulate)
+    state = checkpoints.resume(loop.steps, loop.accumulate)
     if training.events is not None:
         training.events.begin(metrics.read)
         metrics.on_record = training.events.add
+    step_log = StepLog(state, metrics, loop, training.log, training.on_step, reads_late=training.reads_late)
     last_save, is_saved, scores = time.monotonic(), state.step > 0, None
-    unread: list[Taken] = []
-    last_read = time.monotonic()
-
-    def read_steps() -> None:
-        nonlocal last_read
-        found = read([taken.outcome for taken in unread])
-        seconds = max(time.monotonic() - last_read, 1e-9) / max(1, len(unread))
-        for taken, numbers in zip(unread, found, strict=True):
-            _note_step(training, state, taken, numbers, metrics)
-            training.on_step(Progress(taken.step, state.steps, numbers.loss, taken.tokens / seconds, seconds))
-        unread.clear()
-        last_read = time.monotonic()
 
     def save() -> None:
         nonlocal last_save, is_saved
-        keeper.save(state, loop.keep)
+        checkpoints.save(state, loop.keep)
         last_save, is_saved = time.monotonic(), True
 
     with (
         StopRequests() as requests,
-        quickened(model, training.objective, training.machine, training.is_compiled) as copies,
-        closing(_steps(training, losses, optimizers, copies)) as steps,
+        accelerated(model, training.objective, training.machine, training.is_compiled) as copies,
+        closing(Step(training, losses, optimizers, copies)) as step,
     ):
         while True:
-            # ---- evaluate once in a while, and at the end; what is evaluated is saved first ------------------
-            finished = state.step >= state.steps or state.stopped_early
-            due = loop.evaluate_every and state.step > 0 and state.step % loop.evaluate_every == 0
-            if training.valid is not None and (due or finished) and state.evaluated_step < state.step:
-                read_steps()
+            # ---- evaluate once in a while, and at the end; save first ----------------------------------------
+            is_finished = state.step >= state.steps or state.stopped_early
+            is_due = loop.evaluate_every and state.step > 0 and state.step % loop.evaluate_every == 0
+            if training.valid is not None and (is_due or is_finished) and state.evaluated_step < state.step:
+                step_log.read()
                 if not is_saved:
                     save()
-                with average.applied(), as_written(training.is_compiled):
+                with average.applied(), uncompiled(training.is_compiled):
                     scores = evaluate(model, training.valid, training.machine, losses=losses)
-                    _note_scores(training, state, scores, keeper)
-                is_saved, last_read = False, time.monotonic()
-            if finished or state.stopped_early:
+                    log_scores(scores, state, loop, checkpoints)
+                is_saved = False
+                step_log.restart_clock()
+            if is_finished or state.stopped_early:
                 break
 
-            # ---- one step ------------------------------------------------------------------------------------
-            _freeze(model, loop, state.step)
-            factor = _rate(loop, state)
-            set_rate(optimizers, factor)
-            batch, outcome, state.accumulate = steps.take(
-                state.step, state.accumulate, _spike_limit(loop, state)
-            )
+            # ---- one step: batch, forward, backward, clip, update (`Step`, below) ----------------------------
+            unfreeze_from_top(model, loop.unfreeze_every, state.step)
+            factor = learning_rate_factor(loop, state.step, state.steps)
+            set_learning_rate(optimizers, factor)
+            batch, result, state.accumulate = step(state.step, state.accumulate, step_log.spike_limit())
             average.update(state.step, state.steps)
             state.step, is_saved = state.step + 1, False
-            unread.append(Taken(state.step, batch, optimizers[0].param_groups[0]["peak"] * factor, outcome))
 
-            # ---- tell and save -------------------------------------------------------------------------------
+            # ---- log and save --------------------------------------------------------------------------------
+            learning_rate = optimizers[0].param_groups[0]["peak"] * factor
+            step_log.add(TakenStep(state.step, batch, learning_rate, result))
             by_step = loop.save_every and state.step % loop.save_every == 0
-            now = time.monotonic()
-            # A signal is looked at once, since it may come between any two lines; and all ranks do the same.
-            asked, by_clock = ranks.agree_at(
-                state.step, requests.number or 0, now - last_save > loop.save_every_seconds
-            )
-            due_to_save = by_step or by_clock or asked
-            if (
-                not steps.may_wait
-                or due_to_save
-                or now - last_read > READ_SECONDS
-                or len(unread) >= READ_STEPS
-            ):
-                read_steps()
+            is_late = time.monotonic() - last_save > loop.save_every_seconds
+            # The signal is read once, since it may come between any two lines; and all ranks do the same.
+            signal, by_clock = ranks.agree_at(state.step, requests.number or 0, is_late)
+            is_save_due = by_step or by_clock or signal
+            if is_save_due or step_log.is_due():
+                step_log.read()
             checkpoint.fault("step")
-            if due_to_save:
+            if is_save_due:
                 save()
-            if asked:
-                raise Stopped(asked, state.step)
-    read_steps()
+            if signal:
+                raise Stopped(signal, state.step)
+    step_log.read()
     if not is_saved:
         save()
     if loop.patience and state.best_step >= 0:
-        keeper.put_best_back()
+        checkpoints.load_best()
     elif average.tensors:
         average.put(average.tensors)
     return state, scores
 
 
-def one_update(training: Training) -> Callable[[int], Outcome]:
-    """A function that trains one step and keeps nothing: for timing. What it returns may have to be waited for."""
-    model = training.model
-    losses = spread(model, training.machine, training.is_sharded)
-    optimizers = build_optimizers(model, model.config, training.optimizer, training.machine.ranks.world)
-    held = ExitStack()  # by the function below: what is compiled stays so as long as it lives
-    copies = held.enter_context(quickened(model, training.objective, training.machine, training.is_compiled))
-    steps = _steps(training, losses, optimizers, copies)
-
-    def update(step: int, held: ExitStack = held) -> Outcome:
-        set_rate(optimizers, _rate(training.loop, LoopState(step=step, steps=step + 2)))
-        return steps.take(step, training.loop.accumulate)[1]
-
-    return update
+# ---- one step -----------------------------------------------------------------------------------------------
 
 
-# ---- the parts of a step ----------------------------------------------------------------------------------
+class Step:
+    """One step: batch, forward, backward, clip, update.
 
+    Nothing here asks a GPU for a number, which would mean to wait for it: whether the update is made is decided on the
+    device, and the result is read later (step_log.py).
+    """
 
-def _steps(
-    training: Training,
-    losses: nn.Module,
-    optimizers: list[torch.optim.Optimizer],
-    copies: WorkingCopies | None,
-) -> Steps:
-    loop = training.loop
-    step = Step(
-        training.model, training.objective, optimizers, training.machine, losses,
-        seed=loop.seed, clip=loop.clip, tell=training.tell, copies=copies,
-    )  # fmt: skip
-    step.settle()
-    # A spike is one beside the losses before it, which then must be known; and a recording knows what learns.
-    may_wait = training.machine.device.type == "cuda" and not loop.spike_factor
-    may_record = may_wait and not loop.unfreeze_every and training.machine.ranks.world == 1
-    return Steps(step, loop.steps, may_wait=may_wait, may_record=may_record)
+    def __init__(
+        self,
+        training: Training,
+        losses: nn.Module,
+        optimizers: list[torch.optim.Optimizer],
+        copies: Bf16Weights | None = None,
+    ) -> None:
+        """`losses` has the model, distributed over the ranks; `copies` are its weights in bf16, if there are any."""
+        self.model, self.objective, self.machine = training.model, training.objective, training.machine
+        self.loop, self.log = training.loop, training.log
+        self.losses, self.optimizers, self.copies = losses, optimizers, copies
+        self._warm_up_ddp()
+        self.graphs: GraphedStep[StepResult] | None = None
+        self._prefetcher: Prefetcher | None = None
+        # In CUDA graphs the same parameters learn at every step.
+        if training.reads_late and not self.loop.unfreeze_every and self.machine.ranks.world == 1:
+            self.graphs = GraphedStep(self.compute, self.loop.seed, self.machine.device)
+            self._prefetcher = Prefetcher(self.objective, self.loop.seed, self.loop.steps)
 
+    def __call__(
+        self, number: int, accumulate: int, limit: float = math.inf
+    ) -> tuple[Batch, StepResult, int]:
+        """Take step `number` in so many micro-batches; returns its batch, its result and how many it took.
 
-def _spike_limit(loop: LoopConfig, state: LoopState) -> float:
-    """The loss over which an update is not made."""
-    if not loop.spike_factor or len(state.recent_losses) < SPIKE_WINDOW:
-        return math.inf
-    return loop.spike_factor * float(np.median(state.recent_losses))
+        A loss over the limit makes no update, and neither does one that is not finite.
+        """
+        self.model.train()
+        if self.graphs is None or self._prefetcher is None or accumulate > 1:
+            batch = self.objective.batch_at(self.loop.seed, number)
+        else:
+            batch, tensors = self._prefetcher(number)
+            try:
+                return batch, self.graphs(tensors, number), 1
+            except torch.OutOfMemoryError:
+                self.graphs = None  # they hold memory
+            except CaptureFailed as error:
+                self.graphs = None
+                self.log(f"training without CUDA graphs, since a step cannot be captured: {error}")
+            self.drop_grads()
+        ranks = self.machine.ranks
+        while True:
+            try:
+                parts = rank_micro_batches(batch, accumulate, ranks.rank, ranks.world)
+                tensors_of = [to_device(part, self.machine.device) for part, _ in parts]
+                sums = self.forward_backward(tensors_of, number, [is_counted for _, is_counted in parts])
+                break
+            except torch.OutOfMemoryError:
+                if ranks.world > 1:  # the others wait for this one's gradients
+                    raise
+                self.drop_grads()
+                accumulate = more_micro_batches(accumulate, len(batch["tokens"]), self.log)
+        return batch, self.update(sums, limit), accumulate
 
+    def compute(self, parts: Sequence[Tensors], number: int | None) -> StepResult:
+        """The whole computation of a step: what a CUDA graph holds."""
+        return self.update(self.forward_backward(parts, number))
 
-def _note_step(
-    training: Training, state: LoopState, taken: Taken, found: Found, metrics: MetricsFile
-) -> None:
-    """Log a step; one that made no update is counted, and told with its examples."""
-    if found.is_taken:
-        state.skipped_in_row = 0
-        if training.loop.spike_factor:
-            state.recent_losses = [*state.recent_losses, found.loss][-SPIKE_WINDOW:]
-    else:
-        state.skipped += 1
-        state.skipped_in_row += 1
-        is_finite = math.isfinite(found.loss) and math.isfinite(found.gradient_norm)
-        reason = "spike" if is_finite else "not finite"
-        rows = taken.batch["rows"].tolist() if "rows" in taken.batch else None
-        metrics.write(
-            event="skipped", step=taken.step, reason=reason, loss=found.loss,
-            gradient_norm=found.gradient_norm, rows=rows,
-        )  # fmt: skip
-        training.tell(f"step {taken.step}: the update is skipped, its loss or gradient is {reason}")
-        if state.skipped_in_row >= training.loop.skip_limit:
-            raise RunFailed(
-                f"{state.skipped_in_row} updates in a row were skipped at step {taken.step}; "
-                "the last good checkpoint is kept",
-                fix="give a smaller --learning-rate or more --warmup",
-            )
-    metrics.write(
-        step=taken.step, loss=found.loss, gradient_norm=found.gradient_norm, learning_rate=taken.rate,
-        tokens=taken.tokens, **found.log,
-    )  # fmt: skip
+    def forward_backward(
+        self, parts: Sequence[Tensors], number: int | None, is_counted: Sequence[bool] | None = None
+    ) -> Sums:
+        """The gradient of the summed loss, micro-batch by micro-batch; dropout has its own key in each.
 
+        Without a number the random generator is left alone: in a capture it cannot be set. A micro-batch that is not
+        counted adds nothing, but is computed: a rank without examples takes part in what all ranks do together.
+        """
+        if self.copies is not None:
+            self.copies.refresh()
+        sums: Sums = {}
+        for index, part in enumerate(parts):
+            if number is not None:
+                torch.manual_seed(seed_of(self.loop.seed, "dropout", number, index, *self.machine.ranks.key))
+            counts = is_counted is None or is_counted[index]
+            with gradient_sync(self.losses, is_last=index == len(parts) - 1):
+                with self.machine.autocast():
+                    loss, logged = self.losses(self.objective, part)
+                (loss if counts else 0 * loss).backward(unit_grad(loss.device))
+            if self.copies is not None:
+                self.copies.collect()
+            for key, pair in logged.items():
+                total, count = (one.double() if counts else torch.zeros_like(one).double() for one in pair)
+                before = sums.get(key)
+                sums[key] = (total, count) if before is None else (before[0] + total, before[1] + count)
+        if self.machine.ranks.world == 1:
+            return sums
+        flat = self.machine.ranks.sum(torch.stack([one for pair in sums.values() for one in pair]))
+        return {key: (flat[2 * index], flat[2 * index + 1]) for index, key in enumerate(sums)}
 
-def _note_scores(training: Training, state: LoopState, scores: Scores, keeper: Keeper) -> None:
-    """Log an evaluation; remember the best, and stop where patience ends."""
-    state.evaluated_step = state.step
-    keeper.metrics.write(event="valid", step=state.step, **scores.values)
-    score = cost(scores.values, training.loop.choose_by)
-    if math.isfinite(score) and (state.best_score is None or score < state.best_score):
-        state.best_score, state.best_step = score, state.step
-        if training.loop.patience:
-            keeper.save_best(state)
-    elif training.loop.patience:
-        waited = (state.step - max(0, state.best_step)) // max(1, training.loop.evaluate_every)
-        state.stopped_early = waited >= training.loop.patience
+    def update(self, sums: Sums, limit: float = math.inf) -> StepResult:
+        """Clip the gradient, update the weights if that is allowed, and drop the gradients."""
+        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+        grads += [g for o in self.optimizers if isinstance(o, AdamW) for g in o.row_gradients()]
+        total, count = sums["loss"]
+        count = count.clamp(min=1.0)
+        kernels = self._adamw_kernels(grads)
+        norm = (kernels.norm() if kernels else whole(torch.nn.utils.get_total_norm(grads))) / count
+        mean = total / count
+        is_updated = mean.isfinite() & norm.isfinite() & (mean <= limit)
+        # Mean and clip are one factor, in one pass over the gradients; none where the kernels apply it.
+        clip = self.loop.clip
+        shortened = (clip / (norm + 1e-6)).clamp(max=1.0) if clip else torch.ones_like(norm)
+        factor = (shortened / count).to(grads[0].dtype)
+        if here := kernels.others if kernels else [local(grad) for grad in grads]:
+            torch._foreach_mul_(here, factor)
+        decides_on_device = self.machine.device.type != "cpu" and not is_shard(grads[0])
+        for optimizer in self.optimizers:
+            if kernels and isinstance(optimizer, AdamW):
+                kernels.adamw(factor, is_updated)
+            elif decides_on_device:
+                optimizer.found_inf = (~is_updated).float()  # type: ignore[attr-defined]
+                optimizer.step()
+            elif is_updated:
+                optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        both = [one for pair in sums.values() for one in pair]
+        return StepResult(tuple(sums), torch.stack([norm.double(), is_updated.double(), *both]))
 
+    def _adamw_kernels(self, grads: Sequence[Tensor]) -> Update | None:
+        """The kernels of AdamW's update and of the norm (kernels/gpu/adamw.py); None where torch computes them."""
+        adamw = next((o for o in self.optimizers if isinstance(o, AdamW)), None)
+        if adamw is None or self.machine.ranks.world > 1 or is_shard(grads[0]):
+            return None
+        return adamw.by_kernels(grads)
 
-def _rate(loop: LoopConfig, state: LoopState) -> float:
-    warmup, cooldown = round(loop.warmup * state.steps), round(loop.cooldown * state.steps)
-    return SCHEDULES[loop.schedule](state.step, state.steps, warmup, cooldown)
+    def _warm_up_ddp(self) -> None:
+        """A backward pass for nothing, always over the first batch.
 
+        After the first one of a process DDP groups gradients otherwise, which sums them in another order: a resumed
+        run must not take a step with the first grouping.
+        """
+        if not isinstance(self.losses, DistributedDataParallel):
+            return
+        ranks = self.machine.ranks
+        parts = rank_micro_batches(self.objective.batch_at(self.loop.seed, 0), 1, ranks.rank, ranks.world)
+        self.model.train()
+        self.forward_backward([to_device(part, self.machine.device) for part, _ in parts], 0)
+        self.drop_grads()
 
-def _freeze(model: Model, loop: LoopConfig, step: int) -> None:
-    """Gradual unfreezing: the head learns from the start, then one more block from the top at a time."""
-    if not loop.unfreeze_every:
-        return
-    base: Any = model.base
-    free, depth = step // loop.unfreeze_every, len(base.stack.blocks)
-    for number, block in enumerate(base.stack.blocks):
-        block.requires_grad_(depth - number <= free)
-    base.stack.final_norm.requires_grad_(free > 0)
-    base.embedding.requires_grad_(free > depth)
+    def drop_grads(self) -> None:
+        """Drop the gradients that an interrupted step has left."""
+        self.model.zero_grad(set_to_none=True)
+        if self.copies is not None:
+            self.copies.forget()
+
+    def close(self) -> None:
+        """Make no more batches."""
+        if self._prefetcher is not None:
+            self._prefetcher.close()

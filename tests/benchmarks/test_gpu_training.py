@@ -38,8 +38,8 @@ def headstart_with_weights_of(plain, shape):
     """Headstart's model for a shape, with the plain one's weights."""
     from gpu_training import headstart_config
 
+    from headstart.config.model import HeadConfig
     from headstart.model.model import build
-    from headstart.model.presets import HeadConfig
 
     model = build(headstart_config(shape), HeadConfig(kind="lm"))
     own, theirs = dict(model.named_parameters()), dict(plain.named_parameters())

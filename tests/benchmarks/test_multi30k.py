@@ -10,12 +10,13 @@ import pytest
 import tiny_runs
 import translators
 
-from headstart.decoding.beam import Beam
+from headstart.config.generation import GenerationConfig
+from headstart.data.labelled import read_pairs
 from headstart.errors import UserError
-from headstart.text.pairs import read_pairs
-from headstart.training.loading import load
-from headstart.training.translating import Search, Translator
-from headstart.training.translation_scores import TranslationScores, score_pairs
+from headstart.inference.evaluate import score_pairs
+from headstart.inference.metrics import TranslationScores
+from headstart.inference.translate import Translator
+from headstart.runs.load import load
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SMALLER = [
@@ -38,24 +39,24 @@ def test_the_best_on_valid_is_chosen_before_test_is_looked_at(multi30k, monkeypa
     asked = []
 
     def scored(translator, pairs, search):
-        asked.append((len(pairs), search.beam))
-        return TranslationScores({"bleu": bleu[search.beam.length_penalty]}, {})
+        asked.append((len(pairs), search))
+        return TranslationScores({"bleu": bleu[search.length_penalty]}, {})
 
     monkeypatch.setattr(multi30k, "score_pairs", scored)
     files = {name: path for name, path in translators.files().items() if name != "test"}
     if has_test:
         files["test"] = translators.files()["train"]  # of another size than valid
-    searches = multi30k.searches_of(Search(beam=Beam(beams=3)), multi30k.numbers("0.6,1.0,1.4,1.8"))
+    searches = multi30k.searches_of(GenerationConfig(beam=3), multi30k.numbers("0.6,1.0,1.4,1.8"))
     found = multi30k.chosen_on_valid(None, files, searches)
     assert (found["penalties"], found["length_penalty"]) == (bleu, 1.0)
-    on_valid = [(15, Beam(beams=3, length_penalty=penalty)) for penalty in bleu]
-    assert asked == on_valid + [(60, Beam(beams=3, length_penalty=1.0))] * has_test
+    on_valid = [(15, GenerationConfig(beam=3, length_penalty=penalty)) for penalty in bleu]
+    assert asked == on_valid + [(60, GenerationConfig(beam=3, length_penalty=1.0))] * has_test
     assert ("test" in found) == has_test
 
 
 def test_a_penalty_that_cannot_be_is_refused_before_the_training(multi30k):
-    with pytest.raises(UserError, match="length-penalty is 60"):
-        multi30k.searches_of(Search(), [1.0, 60.0])
+    with pytest.raises(UserError, match="length_penalty is 60"):
+        multi30k.searches_of(GenerationConfig(beam=5), [1.0, 60.0])
 
 
 def test_the_line_has_what_the_run_that_is_kept_scores(multi30k, tmp_path, monkeypatch, capsys):
@@ -79,7 +80,7 @@ def test_the_line_has_what_the_run_that_is_kept_scores(multi30k, tmp_path, monke
     assert set(line["penalties"]) == {"0.0", "1.5"}
     assert "with a length penalty of 1.5" in out
     translator = Translator.of(load(tmp_path / "run"), tiny_runs.MACHINE)
-    search = Search(beam=Beam(beams=2, length_penalty=chosen))
+    search = GenerationConfig(beam=2, length_penalty=chosen)
     for name in ("valid", "test"):
         again = score_pairs(translator, read_pairs(place / f"{name}.tsv"), search).values
         assert again == {key: line[name][key] for key in ("bleu", "chrf")}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from headstart.plan.machines import CARDS
-from headstart.plan.memory import LEAST_CLAIMED, training_memory
-from headstart.plan.time import paper_prices, step_seconds
+from headstart.planning.machines import CARDS
+from headstart.planning.memory import LEAST_CLAIMED, training_memory
+from headstart.planning.time import paper_prices, step_seconds
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ def test_an_earlier_run_is_planned_by_the_code_as_it_is(script, capsys):
 
 
 def test_steps_that_were_timed_then_price_the_plan_again(script):
-    from headstart.training.calibrating import workloads
+    from headstart.training.calibration.calibrate import workloads
 
     prices = paper_prices(CARDS["h200"], "bf16")
     timed = {name: 3 * step_seconds(w, prices).total for name, w in workloads("cuda", "bf16").items()}

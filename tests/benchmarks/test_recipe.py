@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headstart.config import to_toml
+from headstart.config.study import FinetunePart, PretrainPart, StudyConfig, StudyPart
+from headstart.config.toml import to_toml
+from headstart.data.labelled import read_labelled
+from headstart.data.leakage.text_key import text_key
+from headstart.demo.corpus import reviews
 from headstart.errors import UserError
-from headstart.study.design import FinetunePart, PretrainPart, StudyConfig, StudyPart, check
-from headstart.text.demo import reviews
-from headstart.text.folding import fold_key
-from headstart.text.labelled import read_labelled
-from headstart.training.schedules import SCHEDULES
+from headstart.study.design import check
+from headstart.training.optimizers.optimizer import learning_rate_factor
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 FILE = BENCHMARKS / "cls-books.toml"
@@ -56,13 +57,10 @@ def test_the_text_of_test_is_in_no_phase_and_chooses_nothing(recipe):
 
 def test_the_second_phase_begins_at_the_rate_that_the_first_ends_with(recipe):
     first, second = recipe.read_recipe(FILE, Path("data"))[0].pretrain
-    assert (first.learning_rate, first.matrix_rate) == (second.learning_rate, second.matrix_rate)
+    assert (first.learning_rate, first.muon_lr) == (second.learning_rate, second.muon_lr)
     factors = {}
     for name, phase in (("first", first), ("second", second)):
-        warmup, cooldown = round(phase.warmup * phase.steps), round(phase.cooldown * phase.steps)
-        factors[name] = [
-            SCHEDULES[phase.schedule](s, phase.steps, warmup, cooldown) for s in range(phase.steps)
-        ]
+        factors[name] = [learning_rate_factor(phase, step, phase.steps) for step in range(phase.steps)]
     assert factors["first"][-1] == 1.0
     assert max(factors["second"]) == pytest.approx(1.0, abs=0.02)
     assert factors["second"][-1] < 0.001
@@ -74,11 +72,15 @@ def test_the_second_phase_begins_at_the_rate_that_the_first_ends_with(recipe):
 def test_settings_are_changed_by_their_name(recipe):
     config = recipe.read_recipe(FILE, Path("data"))
     changes = [
-        "study.preset=tiny", "pretrain.length=64", "pretrain.2.steps=5", "finetune.rates=[1e-4, 2e-4]",
+        "study.preset=tiny", "pretrain.length=64", "pretrain.2.steps=5", "finetune.learning_rates=[1e-4, 2e-4]",
         "finetune.r_drop=0", "model.width=32",
     ]  # fmt: skip
     found, model = recipe.changed(config, changes)
-    assert (found.study.preset, found.finetune.rates, found.finetune.r_drop) == ("tiny", [1e-4, 2e-4], 0.0)
+    assert (found.study.preset, found.finetune.learning_rates, found.finetune.r_drop) == (
+        "tiny",
+        [1e-4, 2e-4],
+        0.0,
+    )
     assert [(phase.length, phase.steps) for phase in found.pretrain] == [(64, 5700), (64, 5)]
     assert model == {"embedding_norm": True, "width": 32}
     assert recipe.changed(config, []) == config
@@ -112,7 +114,7 @@ def test_every_row_is_scored_once_and_never_learned_from_beside(recipe, tmp_path
     for directory, one in recipe.in_folds(config, tmp_path / "folds"):
         assert directory.parent == tmp_path / "folds"
         sets = {name: read_labelled(getattr(one.finetune, name)) for name in ("train", "valid", "test")}
-        keys = {name: {fold_key(text) for text in rows.texts} for name, rows in sets.items()}
+        keys = {name: {text_key(text) for text in rows.texts} for name, rows in sets.items()}
         assert not keys["test"] & (keys["train"] | keys["valid"])
         assert not keys["valid"] & keys["train"]
         assert sum(map(len, sets.values())) == 63
@@ -139,7 +141,7 @@ def test_a_pretraining_that_reads_no_text_that_is_scored(recipe, tmp_path):
         ["elsewhere.txt=1"],
     ]
     sets = {name: read_labelled(getattr(files, name)) for name in ("train", "valid", "test")}
-    keys = {name: {fold_key(text) for text in rows.texts} for name, rows in sets.items()}
+    keys = {name: {text_key(text) for text in rows.texts} for name, rows in sets.items()}
     assert not keys["test"] & (keys["train"] | keys["valid"])
     assert sum(map(len, sets.values())) == 63
     assert 20 <= len(sets["test"]) <= 30
@@ -153,7 +155,7 @@ def test_a_pretraining_of_other_settings_is_not_taken(recipe, tmp_path):
         recipe.with_pretraining(StudyConfig(), tmp_path / "before", tmp_path / "after")
     (tmp_path / "before" / "study.toml").write_text("")
     found = recipe.with_pretraining(StudyConfig(), tmp_path / "before", tmp_path / "after")
-    assert found.tokenizer.path == str(tmp_path / "before" / "tokenizer")
+    assert found.tokenizer.tokenizer == str(tmp_path / "before" / "tokenizer")
 
 
 # ---- the whole of it ----------------------------------------------------------------------------------------
@@ -182,7 +184,7 @@ def as_shared_data(place):
 TINY = [
     "study.preset=tiny", "model.width=32", "model.depth=1", "pretrain.steps=20", "pretrain.length=64",
     "pretrain.batch_tokens=512", "tokenizer.vocab=500", "finetune.length=64", "finetune.epochs=2",
-    "finetune.least_steps=8", "finetune.rates=[1e-3]",
+    "finetune.least_steps=8", "finetune.learning_rates=[1e-3]",
 ]  # fmt: skip
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from headstart.config.presets import preset
 from headstart.model.base import Base
-from headstart.model.presets import preset
 
 ROOT = Path(__file__).parents[2]
 

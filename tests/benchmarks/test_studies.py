@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headstart.training.machine import choose
+from headstart.machine import choose
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

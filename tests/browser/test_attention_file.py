@@ -7,8 +7,8 @@ import tiny_runs
 import translators
 from selenium.webdriver.common.action_chains import ActionChains
 
-from headstart.report.attention_page import attention_page
-from headstart.training.attending import attention_of
+from headstart.inference.attention_maps import attention_of
+from headstart.report.attention import attention_page
 
 PAYLOAD = "<script>window.ran=1</script><img src=x onerror='window.ran=1'>"
 

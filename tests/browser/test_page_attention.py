@@ -3,7 +3,7 @@
 import pytest
 import tiny_runs
 
-from headstart.training.attending import attention_of
+from headstart.inference.attention_maps import attention_of
 
 TEXT = "la fin est triste."
 ENTER, RIGHT, DOWN = "\ue007", "\ue014", "\ue015"

@@ -6,7 +6,7 @@ import commands
 import pytest
 import tiny_runs
 
-from headstart.training.influence import influence_of
+from headstart.inference.attribution import attribution_of
 
 TEXT = "une histoire vraiment belle."
 
@@ -43,7 +43,7 @@ def test_tokens_have_the_influences_of_the_package(page, method):
     page.submit("classify", TEXT)
     browser.click(f"#classify input[value={method}]")
     page.answered("classify")
-    found = influence_of(tiny_runs.run_of("classification"), TEXT, tiny_runs.MACHINE, method=method)
+    found = attribution_of(tiny_runs.run_of("classification"), TEXT, tiny_runs.MACHINE, method=method)
     assert {"leave-one-out": "Leaving out", "gradient": "Gradient"}[method] in browser.texts(
         "#classify figcaption"
     )[0]

@@ -6,7 +6,7 @@ import commands
 import pytest
 import tiny_runs
 
-from headstart.training.token_steps import score_tokens
+from headstart.inference.perplexity import score_tokens
 
 TEXT = "une histoire vraiment belle."
 

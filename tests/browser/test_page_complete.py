@@ -53,7 +53,7 @@ def test_each_token_has_its_probability_and_what_else_was_likely(page):
     assert len({first, hovered}) == 2
     browser.press("\ue014")  # from the token that was clicked to the third
     assert browser.find("#complete .pane").text not in (first, hovered)
-    assert "likeliest" in browser.ask("document.activeElement.getAttribute('aria-label')")
+    assert "most probable" in browser.ask("document.activeElement.getAttribute('aria-label')")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 import serving
 import tiny_runs
 
-from headstart.serve.gate import Access
+from headstart.serve.security import Access
 
 RIGHT, LEFT, HOME, END, TAB, ENTER = "\ue014", "\ue012", "\ue011", "\ue010", "\ue004", "\ue007"
 TEXT = "une histoire vraiment belle."
@@ -186,7 +186,7 @@ def test_what_the_server_refuses_is_told_with_its_fix(page, served, monkeypatch)
     browser.click("#classify .go")
     page.answered("classify")
     what, fix = browser.texts("#classify .problem p")
-    assert (what, fix) == ("Text is longer than 20,000 characters", "Give less of it")
+    assert (what, fix) == ("Text is longer than 20,000 characters", "Give a shorter one")
     page.submit("classify", TEXT)
     assert browser.texts("#classify .problem p") == []
 
@@ -202,7 +202,7 @@ def test_a_token_is_asked_for_and_kept(browser, tmp_path):
         browser.driver.refresh()
         browser.wait("document.getElementById('token').open")
         browser.press("wrong", ENTER)
-        browser.wait("document.getElementById('token-title').textContent.includes('not the one')")
+        browser.wait("document.getElementById('token-title').textContent.includes('Wrong token')")
         browser.press("open sesame", ENTER)
         browser.wait("document.documentElement.dataset.ready")
         assert page.submit("classify", TEXT) != ""
@@ -215,7 +215,7 @@ def test_a_token_is_asked_for_and_kept(browser, tmp_path):
 def test_a_study_alone_has_its_tab(browser, served, tmp_path):
     (study,) = served.models.studies.values()
     with (
-        serving.serving(study.path) as alone,
+        serving.serving(study) as alone,
         page_driving.checked_page(browser, alone.port, tmp_path) as page,
     ):
         page.open()

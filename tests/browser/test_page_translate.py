@@ -59,5 +59,6 @@ def test_a_token_lights_its_own_links(page, side, width):
     shares = "one => +one.style.getPropertyValue('--share') > 0.01"
     tokens = "[...document.querySelectorAll('#translate .alignment .token')]"
     assert lit == browser.ask(f"{tokens}.filter({shares}).length")
-    assert "looked at" in browser.find("#translate .told").text
+    told = "attends to" if side == "last" else "is attended to by"
+    assert told in browser.find("#translate .told").text
     assert browser.ask("document.documentElement.scrollWidth") == width

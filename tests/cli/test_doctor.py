@@ -1,11 +1,11 @@
-"""`headstart doctor` says what is there and what will be used."""
+"""`headstart doctor` says what there is, and what will be used and why."""
 
 import json
 
 from headstart.cli.main import run
 
 
-def test_it_says_what_will_be_used_and_why(capsys):
+def test_the_doctor_says_what_will_be_used_and_why(capsys):
     assert run(["doctor", "--device", "cpu", "--threads", "1"]) == 0
     out = capsys.readouterr().out
     assert "cpu, as asked" in out
@@ -13,7 +13,7 @@ def test_it_says_what_will_be_used_and_why(capsys):
     assert "torch" in out
 
 
-def test_json(capsys):
+def test_the_doctor_answers_in_json(capsys):
     assert run(["doctor", "--device", "cpu", "--precision", "fp32", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["uses"]["device"] == "cpu"

@@ -1,12 +1,18 @@
 """`headstart explain`: the picture is written, is well-formed, and shows what the model really uses."""
 
+import io
 import json
+import sys
 import xml.etree.ElementTree as ET
 
+import commands
 import numpy as np
 import pytest
+import tiny_runs
+import translators
 
 from headstart.cli.main import run
+from headstart.inference.attention_maps import attention_of
 
 
 def explain(capsys, *arguments):
@@ -72,20 +78,104 @@ def test_the_cost_table_has_paper_and_measurement(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "message"),
     [
-        ["mask", "--length", "0"],
-        ["mask", "--length", "4", "--left-padding", "5"],
-        ["mask", "--length", "4", "--documents", "1,2"],
-        ["positions", "--width", "0"],
-        ["cost", "--lengths", "64,16"],
-        ["cost", "--lengths", "16,many"],
-        ["cost", "--width", "9", "--heads", "2"],
-        ["mask", "--out", "/nowhere/mask.svg"],
+        ("mask --length 0", "[bad-value]: 0 + 0 positions of padding in a length of 0"),
+        ("mask --length 4 --left-padding 5", "[bad-value]: 5 + 0 positions of padding in a length of 4"),
+        ("mask --length 4 --documents 1,2", "[bad-value]: documents of 1, 2 positions in a length of 4"),
+        ("positions --width 0", "[bad-value]: width 0"),
+        ("cost --lengths 64,16", "[bad-value]: width 200, kernel 3, heads 2, lengths 64, 16"),
+        ("cost --lengths 16,many", "[usage]: "),
+        ("cost --width 9 --heads 2", "[bad-value]: width 9, kernel 3, heads 2"),
+        ("mask --out /nowhere/mask.svg", "[no-file]: /nowhere/mask.svg"),
     ],
 )
-def test_what_cannot_be_drawn_exits_2(arguments, capsys, tmp_path, monkeypatch):
+def test_what_cannot_be_drawn_exits_2(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run(["explain", *arguments]) == 2
-    assert "headstart: " in capsys.readouterr().err
+    assert run(["explain", *arguments.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"headstart {message}")
     assert not list(tmp_path.iterdir())
+
+
+# ---- explain attention: the numbers are those of the run ---------------------------------------------------
+
+TEXT = "une belle histoire"
+
+
+@pytest.fixture
+def attention(tmp_path, monkeypatch, capsys):
+    """Runs `explain attention` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    flags = ["--device", "cpu", "--precision", "fp32", "--threads", "1"]
+    return lambda run, *words: commands.ask(capsys, ["explain", "attention", str(run), *words, *flags])
+
+
+@pytest.mark.parametrize(
+    "kind", ["causal", "masked", "masked-nsp", "classification", "multilabel", "regression"]
+)
+def test_every_run_is_drawn_and_told_as_json(kind, attention, tmp_path):
+    answer = attention(tiny_runs.path_of(kind), TEXT, "--json")
+    assert answer.code == 0
+    found = json.loads(answer.out)
+    assert found["out"] == "attention.svg"
+    expected = attention_of(tiny_runs.run_of(kind), TEXT, tiny_runs.MACHINE)
+    np.testing.assert_allclose(found["maps"][0]["weights"], expected.maps[0].weights, atol=1e-6)
+    assert ET.parse(tmp_path / "attention.svg").getroot().tag.endswith("svg")
+
+
+def test_pairs_and_translations_are_drawn(attention, tmp_path):
+    assert attention(tiny_runs.path_of("pairs"), TEXT, "--text-b", "un livre").code == 0
+    answer = attention(translators.path_of(), "un livre", "--target", "livre un", "--json", "--out", "t.html")
+    found = json.loads(answer.out)
+    assert [one["kind"] for one in found["maps"]] == ["encoder", "decoder", "cross"]
+    assert "".join(token["text"] for token in found["maps"][2]["rows"][1:]).strip() == "livre un"
+    assert (tmp_path / "t.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_layer_and_a_head_are_one_large_map(attention, tmp_path):
+    attention(tiny_runs.path_of("causal"), TEXT)
+    attention(tiny_runs.path_of("causal"), TEXT, "--layer", "2", "--head", "1", "--out", "large.svg")
+    assert (tmp_path / "attention.svg").read_text().count("<image") == 4
+    large = (tmp_path / "large.svg").read_text()
+    assert large.count("<image") == 1
+    assert "layer 2, head 1" in large
+
+
+def test_where_it_was_written_and_what_was_cut_are_told(attention):
+    answer = attention(tiny_runs.path_of("causal"), "livre " * 40)
+    assert answer.out.splitlines() == [
+        "causal run: self 2 layers × 2 heads over 16 tokens",
+        "wrote attention.svg",
+    ]
+    assert "the text is longer: 16 tokens of it are shown" in answer.err
+
+
+def test_the_text_may_come_from_standard_input(attention, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"une fin\n")))
+    found = json.loads(attention(tiny_runs.path_of("causal"), "-", "--json").out)
+    assert "".join(token["text"] for token in found["maps"][0]["rows"][1:]) == "une fin"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        ([TEXT, "--layer", "3"], "[bad-value]", "--layer 1 to 2"),
+        ([TEXT, "--head", "0"], "[bad-value]", "--head 1 to 2"),
+        ([TEXT, "--out", "a.png"], "[unsupported]: a.png", ".svg or an .html"),
+        ([TEXT, "--out", "nowhere/a.svg"], "[no-file]: nowhere/a.svg", "--out"),
+        ([TEXT, "--target", "b"], "[", "target"),
+        ([TEXT, "--most-tokens", "2"], "[bad-value]", "8 to 256"),
+    ],
+)
+def test_attention_that_cannot_be_drawn_exits_2_and_writes_nothing(
+    arguments, code, named, attention, tmp_path
+):
+    answer = attention(tiny_runs.path_of("causal"), *arguments)
+    assert answer.code == 2
+    assert answer.err.startswith(f"headstart {code}")
+    assert named in answer.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_run_exits_2(attention):
+    assert attention("there-is-none", TEXT).code == 2

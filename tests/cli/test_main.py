@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-import pytest
+from refusals import refused
 
 from headstart.cli.main import run
 from headstart.errors import HeadstartError, IntegrityError, RunFailed, TryAgain, UserError, visible
@@ -30,12 +30,13 @@ def test_usage_errors_exit_2_and_suggest(capsys):
 def test_bad_values_exit_2_with_the_fix(capsys):
     assert run([*PLAN, "--heads", "3"]) == 2
     error = capsys.readouterr().err
-    assert "3 heads do not divide the width 200" in error
-    assert "fix: give --heads one of 1, 2, 4, 5" in error
+    assert error.startswith("headstart [")
+    for name in ("3 heads", "200", "--heads one of 1, 2, 4, 5"):
+        assert name in error
 
 
 def test_debug_shows_the_traceback():
-    with pytest.raises(UserError):
+    with refused("conflict", "3 heads", "200", "--heads"):
         run([*PLAN, "--heads", "3", "--debug"])
 
 
@@ -55,6 +56,20 @@ def test_flags_win_over_variables_and_variables_over_the_file(tmp_path, monkeypa
     monkeypatch.setenv("HEADSTART_PLAN_DEPTH", "2")
     both = planned(capsys, "--config", str(settings), "--width", "16")["config"]
     assert (both["width"], both["depth"], both["ffn"]) == (16, 2, 8)
+
+
+def test_a_key_that_no_flag_has_and_ranks_that_cannot_share_a_verb_are_refused(tmp_path, monkeypatch, capsys):
+    settings = tmp_path / "settings.toml"
+    settings.write_text("wdth = 64\n")
+    assert run([*PLAN, "--config", str(settings)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"headstart [unknown-name]: {settings}")
+    assert "'wdth'" in error
+    assert "'width'" in error
+    for name, value in (("MASTER_ADDR", "localhost"), ("WORLD_SIZE", "2"), ("RANK", "0")):
+        monkeypatch.setenv(name, value)
+    assert run(PLAN) == 2
+    assert capsys.readouterr().err.startswith("headstart [unsupported]: torchrun with headstart plan")
 
 
 def test_output_is_plain_when_piped_and_a_closed_pipe_is_quiet():

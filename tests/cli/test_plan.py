@@ -1,6 +1,7 @@
 """`headstart plan`: the table and the JSON say the same, and the contract's keys are there."""
 
 import dataclasses
+import gzip
 import json
 import re
 import shlex
@@ -9,7 +10,7 @@ import pytest
 import tiny_runs
 
 from headstart.cli.main import application, run
-from headstart.model.presets import preset
+from headstart.config.presets import preset
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +31,8 @@ def test_json_has_the_contracts_keys_and_adds_up(capsys):
 def test_freezing_the_base_leaves_the_head(capsys):
     arguments = ["plan", "--preset", "lab", "--vocab", "100", "--head", "classification", "--classes", "2"]
     assert run([*arguments, "--freeze", "base", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["parameters"]
-    assert (found["total"], found["trainable"]) == (988_402, 402)
+    parameters = json.loads(capsys.readouterr().out)["parameters"]
+    assert (parameters["total"], parameters["trainable"]) == (988_402, 402)
 
 
 def test_the_table_shows_formulas_and_the_total(capsys):
@@ -44,10 +45,10 @@ def test_the_table_shows_formulas_and_the_total(capsys):
 def test_tensor_by_tensor_adds_up_too(capsys):
     arguments = ["plan", "--preset", "transformer-base", "--vocab", "37000", "--head", "translation"]
     assert run([*arguments, "--tensors", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["parameters"]
-    assert sum(row["count"] for row in found["components"]) == found["total"] == 63_082_496
+    parameters = json.loads(capsys.readouterr().out)["parameters"]
+    assert sum(row["count"] for row in parameters["components"]) == parameters["total"] == 63_082_496
     assert any(
-        row["name"] == "base.decoder.blocks.5.cross_attention.qkv.weight" for row in found["components"]
+        row["name"] == "base.decoder.blocks.5.cross_attention.qkv.weight" for row in parameters["components"]
     )
 
 
@@ -108,6 +109,19 @@ def test_an_epoch_of_a_corpus_is_counted_in_steps(capsys, tmp_path):
     assert plan["disk"]["token store"] == 2 * 102_400
 
 
+def test_a_compressed_corpus_is_counted_by_its_text(capsys, tmp_path):
+    with gzip.open(tmp_path / "corpus.txt.gz", "wb") as file:
+        file.write(b"x" * 409_600)
+    plain = tmp_path / "corpus.txt"
+    plain.write_bytes(b"x" * 409_600)
+    arguments = ["--preset", "tiny", "--vocab", "1000", "--epochs", "2", "--device", "cpu:2", "--corpus"]
+    steps = [
+        planned(capsys, *arguments, str(path))["time"]["steps"]
+        for path in (plain, tmp_path / "corpus.txt.gz")
+    ]
+    assert steps[0] == steps[1] > 0
+
+
 def test_a_budget_is_a_model_and_the_command_that_trains_it(capsys):
     arguments = [
         "--budget",
@@ -165,14 +179,15 @@ def test_the_command_of_a_budget_trains_what_was_planned(flags, capsys, tmp_path
     plan = planned(capsys, "--budget", "5m", "--corpus", *files, "--device", "cpu:2", *flags)
     given = parsed(plan["command"])
     assert given["corpus"] == tuple(files)
-    objective = given.get("objective", "causal")
+    own = given["own"].given()
+    objective = own.get("objective", "causal")
     assert {"causal": "lm"}.get(objective, objective) == plan["head"]["kind"]
     direction = "causal" if objective == "causal" else "bidirectional"
-    overrides = {**dataclasses.asdict(given["overrides"]), "direction": direction}  # as pretraining does
-    assert dataclasses.asdict(preset(given["preset"], **overrides)) == plan["config"]
-    assert given["length"] == plan["operations"]["length"]["source"]
-    assert given["batch_tokens"] == given["length"] * plan["chosen"]["batch"]
-    assert (given["training"].steps, given["training"].accumulate) == (
+    overrides = {**given["model"].given(), "direction": direction}  # as pretraining does
+    assert dataclasses.asdict(preset(own["preset"], **overrides)) == plan["config"]
+    assert own["length"] == plan["operations"]["length"]["source"]
+    assert own["batch_tokens"] == own["length"] * plan["chosen"]["batch"]
+    assert (given["training"].steps, given["training"].accumulate or 1) == (
         plan["chosen"]["steps"], plan["chosen"]["accumulate"],
     )  # fmt: skip
     assert (given["common"].device, given["common"].threads) == ("cpu", 2)
@@ -239,15 +254,15 @@ def test_runs_are_checked_with_the_median_of_their_errors(capsys):
     assert "median error in time" in capsys.readouterr().out
 
 
-def costed(place, *memories):
+def costed(directory, *memories):
     """Runs of 0.02 s a step, planned at 0.03, and memory planned at 600 MB, measured in MB."""
     for number, measured in enumerate(memories):
-        (place / f"a-run-of-a-rather-long-name-{number}").mkdir()
+        (directory / f"a-run-of-a-rather-long-name-{number}").mkdir()
         data = {
             "planned": {"device": "A processor, long of name", "seconds_a_step": 0.0304, "memory": 600 * 2**20},
             "measured": {"seconds_a_step": 0.0203, "memory": measured and measured * 2**20},
         }  # fmt: skip
-        (place / f"a-run-of-a-rather-long-name-{number}" / "cost.json").write_text(json.dumps(data))
+        (directory / f"a-run-of-a-rather-long-name-{number}" / "cost.json").write_text(json.dumps(data))
 
 
 def test_memory_that_the_plan_does_not_claim_is_not_counted(capsys, tmp_path):
@@ -279,26 +294,38 @@ def test_a_table_that_is_piped_is_not_cut(capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "code", "named"),
     [
-        ["--device", "rtx9999"],
-        ["--budget", "2h"],
-        ["--budget", "soon", "--tokens", "1000"],
-        ["--epochs", "2"],
-        ["--steps", "2", "--epochs", "2", "--tokens", "100"],
-        ["--corpus", "nowhere.txt"],
-        ["--batch", "-1"],
-        ["--accumulate", "0"],
-        ["--calibrate", "--device", "h200"],
-        ["--check", "nowhere"],
-        ["--study", "nowhere.toml"],
-        ["--memory", "-2"],
-        ["--budget", "2h", "--tokens", "100000", "--head", "classification"],
-        ["--budget", "2h", "--tokens", "100000", "--optimizer", "muon"],
-        ["--budget", "2h", "--tokens", "100000", "--steps", "10"],
+        ("--device rtx9999", None, "rtx9999"),
+        ("--budget 2h", "missing", "--budget"),
+        ("--budget soon --tokens 1000", None, "'soon'"),
+        ("--epochs 2", "missing", "--epochs"),
+        ("--steps 2 --epochs 2 --tokens 100", "conflict", "--steps and --epochs"),
+        ("--steps -1", "bad-value", "steps is -1"),
+        ("--corpus nowhere.txt", "no-file", "nowhere.txt"),
+        ("--batch -1", "bad-value", "batch is -1"),
+        ("--accumulate 0", "bad-value", "accumulate is 0"),
+        ("--calibrate --device h200", "conflict", "--calibrate for h200"),
+        ("--check nowhere", None, "nowhere"),
+        ("--study nowhere.toml", None, "nowhere.toml"),
+        ("--memory -2", None, "-2"),
+        ("--budget 2h --tokens 100000 --head classification", "unsupported", "classification"),
+        ("--budget 2h --tokens 100000 --preset transformer-tiny", "unsupported", "transformer-tiny"),
+        ("--budget 2h --tokens 100000 --optimizer muon", "conflict", "--optimizer"),
+        ("--budget 2h --tokens 100000 --steps 1", "conflict", "--steps"),
     ],
-    ids=" ".join,
 )
-def test_what_cannot_be_planned_is_refused(arguments, capsys):
-    assert run(["plan", "--vocab", "1000", *arguments]) == 2
-    assert "fix: " in capsys.readouterr().err
+def test_what_cannot_be_planned_is_refused(arguments, code, named, capsys):
+    assert run(["plan", "--vocab", "1000", *arguments.split()]) == 2
+    err = capsys.readouterr().err
+    assert named in err
+    assert "fix: " in err
+    if code:  # others are raised elsewhere
+        assert err.startswith(f"headstart [{code}]: ")
+
+
+def test_a_budget_beside_what_it_chooses_anyway_is_planned(capsys):
+    planned(
+        capsys,
+        *["--budget", "2h", "--tokens", "100000", "--optimizer", "adamw", "--accumulate", "1", "--keep", "3"],
+    )

@@ -76,31 +76,38 @@ def test_a_port_that_is_taken_exits_2_with_the_fix(capsys):
             capsys, ["serve", str(tiny_runs.path_of("classification")), "--port", str(port)]
         )
     assert (answer.code, answer.out) == (2, "")
-    assert f"port {port} is taken" in answer.err
+    assert answer.err.startswith(f"headstart [in-use]: port {port}")
     assert f"--port {port + 1}" in answer.err
 
 
 @pytest.mark.parametrize(
-    ("flags", "what", "fix"),
+    ("flags", "code", "named", "fix"),
     [
-        (["--host", "0.0.0.0"], "no --token", "give --token"),
-        (["--host", "192.0.2.1", "--token", "long-enough"], "cannot listen at 192.0.2.1", "this machine"),
-        (["--host", "no.such.host.invalid", "--token", "long-enough"], "is no address", "127.0.0.1"),
-        (["--token", "short"], "the token is not 8 or more", "secrets.token_urlsafe"),
-        (["--port", "70000"], "port is 70000", "65535"),
+        (["--host", "0.0.0.0"], "missing", "--host 0.0.0.0", "--token"),
+        (["--host", "192.0.2.1", "--token", "long-enough"], "bad-value", "192.0.2.1", "address"),
+        (
+            ["--host", "no.such.host.invalid", "--token", "long-enough"],
+            "bad-value",
+            "--host no.such",
+            "127.0.0.1",
+        ),
+        (["--token", "short"], "bad-value", "8 or more", "secrets.token_urlsafe"),
+        (["--port", "70000"], "bad-value", "port is 70000", "65535"),
     ],
 )
-def test_what_cannot_be_listened_at_exits_2_with_the_fix(capsys, flags, what, fix):
+def test_what_cannot_be_listened_at_exits_2_with_the_fix(capsys, flags, code, named, fix):
     answer = commands.ask(capsys, ["serve", str(tiny_runs.path_of("classification")), *flags])
     assert answer.code == 2
-    assert what in answer.err
+    assert answer.err.startswith(f"headstart [{code}]: ")
+    assert named in answer.err
     assert fix in answer.err.partition("fix: ")[2]
 
 
 def test_a_directory_that_is_no_run_exits_2(capsys, tmp_path):
     answer = commands.ask(capsys, ["serve", str(tmp_path)])
     assert answer.code == 2
-    assert "no config.toml" in answer.err
+    assert str(tmp_path) in answer.err
+    assert "config.toml" in answer.err
 
 
 @pytest.mark.parametrize("name", ["fastapi", "uvicorn"])
@@ -111,5 +118,6 @@ def test_without_its_extra_it_says_what_to_install(capsys, monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
     answer = commands.ask(capsys, ["serve", str(tiny_runs.path_of("classification"))])
     assert answer.code == 2
+    assert answer.err.startswith("headstart [no-package]: ")
     assert name in answer.err
     assert "pip install 'headstart[serve]'" in answer.err

@@ -1,11 +1,23 @@
+"""`headstart study` and `headstart report`: what they print and refuse, and what becomes of the flags."""
+
 import dataclasses
 import json
 
 import pytest
+import synthetic_study
+from commands import ask
 from small_study import MODEL, small_config, write_files
 
 from headstart.cli.main import run as headstart
-from headstart.config import to_toml
+from headstart.cli.options import Common
+from headstart.cli.study import STUDY, starting_config, with_flags
+from headstart.config.study import FinetunePart, PretrainPart, StudyConfig, StudyPart
+from headstart.config.toml import to_toml
+from headstart.errors import UserError
+from headstart.report.page import report_page
+from headstart.study.record import StudyRecord
+
+STUDY_FILE = "the small study's file"
 
 
 def run(words, capsys):
@@ -31,9 +43,11 @@ def test_a_study_ends_with_verdict_table_and_report(study_file, tmp_path, capsys
         ["study", str(study_file), "--seeds", "2", "--out", str(tmp_path / "s"), "--jobs", "2"], capsys
     )
     assert code == 0
-    assert "Pretraining makes no difference that this study can be sure of" in out
+    assert out.startswith("The base is undertrained: 12 steps")
+    assert "This base makes no clear difference" in out
     assert "accuracy, %" in out
     assert str(tmp_path / "s" / "report.html") in out
+    ending = out.splitlines()[-1]
     assert (tmp_path / "s" / "results.csv").exists()
     page = (tmp_path / "s" / "report.html").read_text()
     assert "finetuned" in page
@@ -52,6 +66,24 @@ def test_a_study_ends_with_verdict_table_and_report(study_file, tmp_path, capsys
     code, out, _ = run(["report", str(tmp_path / "s")], capsys)
     assert code == 0
     assert (tmp_path / "s" / "report.html").read_text() == page
+
+    kept = found["kept_model"]
+    texts = tmp_path / "texts.txt"
+    texts.write_text("un livre magnifique\nun livre raté\n")
+    assert f"headstart predict {tmp_path / 's'}" in ending
+    code, out, _ = run(["predict", str(tmp_path / "s"), str(texts)], capsys)
+    assert (code, [set(json.loads(line)) for line in out.splitlines()]) == (
+        0,
+        [{"label", "probabilities"}] * 2,
+    )
+    code, out, _ = run(
+        ["evaluate", str(tmp_path / "s"), "--data", found["config"]["finetune"]["test"], "--json"], capsys
+    )
+    own = [t["accuracy"] for t in found["trials"] if (t["arm"], t["seed"]) == (kept["arm"], 0)]
+    assert (code, json.loads(out)["metrics"]["accuracy"]) == (0, pytest.approx(own[0]))
+    code, _, _ = run(["export", str(tmp_path / "s"), "--to", "huggingface", str(tmp_path / "hf")], capsys)
+    assert code == 0
+    assert (tmp_path / "hf" / "model.safetensors").exists()
 
 
 def test_a_failed_trial_is_exit_1_with_the_rest_done(study_file, tmp_path, capsys):
@@ -72,17 +104,18 @@ def test_a_failed_trial_is_exit_1_with_the_rest_done(study_file, tmp_path, capsy
     [
         (["--demo", "plain", "--train", "x.jsonl"], "--demo and files at once"),
         (["--train", "nowhere.jsonl"], "nowhere.jsonl"),
-        (["--demo", "plain", "--objective", "casual"], "did you mean 'causal'"),
-        (["--demo", "plain", "--arms", "scrach"], "did you mean 'scratch'"),
-        (["--demo", "plain", "--budgets", "1"], "between 2 and 1600"),
+        ([STUDY_FILE, "--objective", "casual"], "did you mean 'causal'"),
+        ([STUDY_FILE, "--arms", "scrach"], "did you mean 'scratch'"),
+        ([STUDY_FILE, "--budgets", "1"], "between 2 and 40"),
         (["--corpus", "text.txt"], "no labelled rows"),
         (["nowhere.toml"], "nowhere.toml"),
         (["--valid", "v.jsonl"], "--valid or --test without --train"),
         (["--demo", "plain", "--seeds", "0"], "seeds is 0"),
     ],
 )
-def test_what_cannot_be_is_exit_2_with_the_fix(words, said, tmp_path, capsys, monkeypatch):
+def test_what_cannot_be_is_exit_2_with_the_fix(words, said, study_file, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    words = [str(study_file) if word == STUDY_FILE else word for word in words]
     code, _, err = run(["study", *words, "--out", str(tmp_path / "s")], capsys)
     assert code == 2
     assert said in err.replace("\n", " ")
@@ -93,3 +126,70 @@ def test_a_study_file_given_as_a_config_is_told_where_it_goes(study_file, capsys
     code, _, err = run(["study", "--config", str(study_file)], capsys)
     assert code == 2
     assert f"headstart study {study_file}" in err.replace("\n", "")
+
+
+# ---- flags win over the file, each in its part -------------------------------------------------------------
+
+
+def changed(config, reading=None, more=(), common=None, **given):
+    return with_flags(config, given, reading or {}, None, list(more), common or Common())
+
+
+def test_a_flag_goes_to_its_part():
+    config = StudyConfig(pretrain=[PretrainPart(steps=9), PretrainPart(steps=8)])
+    found = changed(
+        config, reading={"text_column": "review", "documents": "line"}, budgets=(50, 200), objective=("masked",),
+        batch=4, pretrain_epochs=2.0, length=64, learning_rates=(1e-4,), tokenizer="tok", seeds=2,
+    )  # fmt: skip
+    assert (found.study.budgets, found.study.objectives, found.study.seeds) == ([50, 200], ["masked"], 2)
+    assert [(phase.epochs, phase.steps, phase.length, phase.documents) for phase in found.pretrain] == [
+        (2.0, 0, 64, "line")
+    ] * 2
+    assert (found.finetune.batch, found.finetune.length, found.finetune.learning_rates) == (4, 64, [1e-4])
+    assert (found.tokenizer.tokenizer, found.reading.text_column) == ("tok", "review")
+
+
+def test_what_is_not_given_stays():
+    config = StudyConfig(study=StudyPart(seeds=7), finetune=FinetunePart(batch=3))
+    assert changed(config) == config
+    assert STUDY.given() == {}
+
+
+def test_more_arms_are_added_once():
+    assert changed(StudyConfig(), more=["shuffled", "majority"]).study.arms[-1] == "shuffled"
+    assert changed(StudyConfig(), arms=("tfidf",), more=["shuffled"]).study.arms == ["tfidf", "shuffled"]
+
+
+def test_where_a_study_begins(tmp_path):
+    assert starting_config(None, None, {})[0].study.demo == "plain"
+    assert starting_config(None, None, {"demo": "null"})[0].study.demo == "null"
+    assert starting_config(None, ["a.txt"], {"train": "t.csv"})[0].pretrain[0].corpus == ["a.txt"]
+    (tmp_path / "s.toml").write_text('[model]\nwidth = 8\n[[pretrain]]\ncorpus = ["b.txt"]\n')
+    config, model = starting_config(tmp_path / "s.toml", None, {})
+    assert (config.pretrain[0].corpus, model) == (["b.txt"], {"width": 8})
+    assert starting_config(tmp_path / "s.toml", ["c.txt"], {})[0].pretrain[0].corpus == ["c.txt"]
+    with pytest.raises(UserError, match="--demo and files"):
+        starting_config(None, ["a.txt"], {"demo": "plain"})
+
+
+# ---- the report, written again -----------------------------------------------------------------------------
+
+
+def test_the_verb_writes_the_report_again(tmp_path, capsys):
+    synthetic_study.write(tmp_path, synthetic_study.study(budgets=(50,), seeds=1))
+    answer = ask(capsys, ["report", str(tmp_path), "--json"])
+    assert answer.code == 0
+    assert json.loads(answer.out) == {
+        "report": str(tmp_path / "report.html"), "results": str(tmp_path / "results.csv"),
+    }  # fmt: skip
+    expected = report_page(StudyRecord.load(tmp_path))
+    assert (tmp_path / "report.html").read_text() == expected
+    assert "wrote" in ask(capsys, ["report", str(tmp_path)]).out
+
+
+def test_the_verb_has_exit_codes(tmp_path, capsys):
+    answer = ask(capsys, ["report", str(tmp_path)])
+    assert answer.code == 2
+    assert str(tmp_path) in answer.err
+    (tmp_path / "study.json").write_text("{}")
+    assert ask(capsys, ["report", str(tmp_path)]).code == 3

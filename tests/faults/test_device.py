@@ -5,7 +5,7 @@ import pytest
 import torch
 from commands import Place
 
-from headstart.training.step import Step
+from headstart.training.loop import Step
 
 FAILURE = "CUDA error: unspecified launch failure"
 

@@ -7,7 +7,7 @@ import commands
 import pytest
 from commands import Place, written
 
-from headstart.training import checkpoint
+from headstart.runs import checkpoint
 
 ERRORS = [errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL]
 UNSAFE = ("--unsafe-fs", None)
@@ -62,7 +62,8 @@ def test_it_is_refused_before_the_first_step_and_the_way_out_is_named(
     lacks(call, code)
     answer = ask(place.command(verb=verb))
     assert answer.code == 2
-    assert f"the file system cannot {word} ({os.strerror(code)})" in answer.err
+    assert "headstart [unsupported]: " in answer.err
+    assert f"{word} ({os.strerror(code)})" in answer.err
     assert "--unsafe-fs" in answer.err
     assert not (place.run / "metrics.jsonl").exists()
     assert list(place.run.glob(".tmp-*")) == []
@@ -100,4 +101,4 @@ def test_another_error_of_the_disk_is_still_that_error(place, ask, lacks):
     lacks("replace", errno.ENOSPC)
     answer = ask(place.command(*UNSAFE))
     assert answer.code == 75
-    assert "are free" in answer.err
+    assert "headstart [disk-full]: " in answer.err

@@ -12,9 +12,8 @@ from canary import Canary
 from commands import ask
 from safetensors.torch import load_file, save_file
 
-from headstart.interop.exporting import export_huggingface
-from headstart.interop.importing import import_huggingface
-from headstart.training.loading import load
+from headstart.interop.huggingface import export_huggingface, import_huggingface
+from headstart.runs.load import load
 
 KINDS = {
     "bert": ("bert-base", "masked"), "gpt2": ("gpt2", "causal"), "llama": ("modern-small", "causal"),
@@ -215,7 +214,7 @@ def test_a_tensor_that_is_missing_is_named(copy, capsys):
 def test_a_tensor_that_nobody_knows_is_named(copy, capsys):
     directory = copy()
     tensors(directory, lambda found: found | {"bert.encoder.layer.0.adapter.weight": torch.zeros(2)})
-    refused(capsys, directory, 3, "does not tell of", "encoder.layer.0.adapter.weight")
+    refused(capsys, directory, 3, "encoder.layer.0.adapter.weight")
 
 
 def test_a_tensor_of_another_shape_is_named(copy, capsys):

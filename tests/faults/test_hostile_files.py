@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from headstart.cli.main import run as headstart
 from headstart.errors import IntegrityError, UserError
-from headstart.text.tokenizer import Tokenizer
-from headstart.training import checkpoint
+from headstart.runs import checkpoint
+from headstart.tokenizers.tokenizer import Tokenizer
 
 SECRET = "hs-secret-8d1f0c77e2b94a35"
 

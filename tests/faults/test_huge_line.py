@@ -1,19 +1,19 @@
-"""Rows 21 and 22: a line larger than memory should care about, and a text smaller than a block."""
+"""A line larger than memory should care about, and a text smaller than a block."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-import prose
+import french_sentences
 import pytest
+from refusals import refused
 
-from headstart.errors import UserError
-from headstart.text.documents import pieces
-from headstart.text.frames import causal_frame
-from headstart.text.packing import PackedBlocks
-from headstart.text.store_building import build_store
-from headstart.text.tokenizer_training import train
+from headstart.data.packing import PackedBlocks
+from headstart.data.readers.documents import pieces
+from headstart.data.store_building import build_stores
+from headstart.tokenizers.templates import template_of
+from headstart.tokenizers.training import train
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "huge_line.py"
 
@@ -37,7 +37,7 @@ def test_unigram_stays_within_500_mb_too():
 
 def test_one_line_and_many_give_the_same_tokenizer(tmp_path):
     """The same thing in small: pieces are cut many times over."""
-    words = " ".join(prose.lines(6_000)).split(" ")
+    words = " ".join(french_sentences.lines(6_000)).split(" ")
     line, lines = tmp_path / "line.txt", tmp_path / "lines.txt"
     line.write_text(" ".join(words), encoding="utf-8")
     lines.write_text(
@@ -49,7 +49,7 @@ def test_one_line_and_many_give_the_same_tokenizer(tmp_path):
     ]
     assert line.stat().st_size > 4 * 65_536
     assert found[0].fingerprint == found[1].fingerprint
-    stores = [build_store([path], found[0], tmp_path) for path in (line, lines)]
+    stores = [build_stores([path], found[0], tmp_path)[0] for path in (line, lines)]
     assert stores[0].tokens.tolist() == stores[1].tokens.tolist()
     assert (stores[0].document_count, stores[1].document_count > 100) == (1, True)
 
@@ -58,11 +58,10 @@ def test_one_line_and_many_give_the_same_tokenizer(tmp_path):
 def test_a_text_of_less_than_a_block_says_what_is_needed(content, tmp_path):
     path = tmp_path / "short.txt"
     path.write_text(content, encoding="utf-8")
-    tokenizer = train(lambda: prose.lines(99), vocab=400).tokenizer
-    store = build_store([path], tokenizer, tmp_path)
-    with pytest.raises(UserError, match="needs 257 tokens") as caught:
-        PackedBlocks(store, 256, causal_frame(tokenizer))
-    assert f"and {len(store) + 2} came ({len(store)} of text" in str(caught.value)
+    tokenizer = train(lambda: french_sentences.lines(99), vocab=400).tokenizer
+    store = build_stores([path], tokenizer, tmp_path)[0]
+    with refused("too-few", "257", f"{len(store) + 2} came", f"{len(store)} of text") as caught:
+        PackedBlocks(store, 256, template_of(tokenizer, "causal"))
     assert caught.value.exit_code == 2
 
 
@@ -70,8 +69,8 @@ def test_a_text_of_less_than_a_block_says_what_is_needed(content, tmp_path):
 def test_a_text_without_text_is_refused_before_anything_is_written(content, tmp_path):
     path = tmp_path / "empty.txt"
     path.write_text(content)
-    tokenizer = train(lambda: prose.lines(9), vocab=300).tokenizer
-    with pytest.raises(UserError) as caught:
-        build_store([path], tokenizer, tmp_path / "stores")
+    tokenizer = train(lambda: french_sentences.lines(9), vocab=300).tokenizer
+    with refused("bad-text") as caught:
+        build_stores([path], tokenizer, tmp_path / "stores")
     assert caught.value.where == str(path)
     assert list((tmp_path / "stores").iterdir()) == []

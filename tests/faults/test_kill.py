@@ -12,7 +12,7 @@ import torch
 from commands import Place, end, steps_told, wait_until, written
 
 from headstart.randomness import stream
-from headstart.training import checkpoint
+from headstart.runs import checkpoint
 
 SETTINGS = (
     "--attention-dropout", 0.1, "--average", "ema", "--spike-factor", 9, "--evaluate-every", 8, "--save-every", 4,
@@ -104,7 +104,7 @@ def test_an_early_stop_goes_back_to_the_same_best(tmp_path):
 
 def test_no_place_to_die_at_is_left_out():
     assert {place for share in SHARES.values() for place in share} == {
-        *checkpoint.PLACES, *AT_THE_END, "step", MOMENT, STARTING,
+        *checkpoint.POINTS, *AT_THE_END, "step", MOMENT, STARTING,
     }  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_no_place_to_die_at_is_left_out():
 @pytest.mark.parametrize("kind", small.KINDS)
 def test_twenty_kills_change_nothing(tmp_path, kind):
     draws = stream(small.KINDS.index(kind), "places")
-    early = [place for place in checkpoint.PLACES if place != "between:renames"]
+    early = [place for place in checkpoint.POINTS if place != "between:renames"]
     places = [*early, "step", *early, *[MOMENT] * 5, STARTING]
     last = ["between:renames", *AT_THE_END]
     check_kills(tmp_path, kind, [*draws.permutation(places), *last], 2, "--steps", 160)
@@ -121,7 +121,7 @@ def test_twenty_kills_change_nothing(tmp_path, kind):
 SLOW_WRITER = """
 import sys, time
 from headstart.cli.main import run
-from headstart.training import checkpoint
+from headstart.runs import checkpoint
 write = checkpoint.write_tensors
 def slow(path, tensors):
     write(path, tensors)
@@ -151,7 +151,7 @@ def test_a_grace_shorter_than_the_save_leaves_the_old_checkpoint(tmp_path):
 
 SAVE_AGAIN = """
 import sys, pathlib, torch
-from headstart.training.checkpoint import save
+from headstart.runs.checkpoint import save
 for number in (1, 2):
     tensors = {"a": torch.full((9,), float(number))}
     save(pathlib.Path(sys.argv[1]), 5, tensors, {}, {"step": 5, "number": number}, {}, 1)

@@ -1,10 +1,13 @@
 """A training that leaves the numbers that there are: it ends, and what it writes can be read by anybody."""
 
 import json
+import math
 
 import commands
 import pytest
 from commands import Place
+
+from headstart.inference.evaluate import Scores
 
 
 @pytest.fixture
@@ -23,8 +26,13 @@ def strict(text):
 
 @pytest.mark.parametrize("verb", ["pretrain", "translation"])
 @pytest.mark.parametrize("patience", [0, 9])
-def test_a_rate_beyond_reason_ends_in_a_result_with_nulls(place, capsys, verb, patience):
-    more = ("--learning-rate", 1e30, "--steps", 3, "--evaluate-every", 1, "--patience", patience)
+def test_scores_that_are_not_finite_are_nulls_in_the_result(place, capsys, monkeypatch, verb, patience):
+    def not_finite(*arguments, **options):
+        return Scores({"loss": math.nan, "cross_entropy": math.inf}, 1)
+
+    for module in ("training.loop", "training.fit", "training.tasks.translation"):
+        monkeypatch.setattr(f"headstart.{module}.evaluate", not_finite)
+    more = ("--steps", 3, "--evaluate-every", 1, "--patience", patience)
     answer = commands.ask(capsys, place.command(*more, verb=verb))
     assert answer.code == 0, answer.err
     assert "not finite" in answer.out
@@ -38,9 +46,17 @@ def test_a_rate_beyond_reason_ends_in_a_result_with_nulls(place, capsys, verb, p
     assert (listed.code, "finished" in listed.out) == (0, True), listed.err
 
 
+@pytest.mark.parametrize("rate", ["1e30", "nan", "inf", "-1", "0"])
+def test_a_learning_rate_beyond_reason_is_refused(place, capsys, rate):
+    answer = commands.ask(capsys, [*place.command(), f"--learning-rate={rate}"])
+    assert answer.code == 2
+    assert "--learning-rate" in answer.err
+    assert not place.run.exists()
+
+
 def test_the_first_finite_score_is_the_best_so_far(place, capsys, monkeypatch):
     given = iter([float("nan"), 3.0, float("nan"), 2.0])
-    monkeypatch.setattr("headstart.training.loop.cost", lambda values, measure: next(given))
+    monkeypatch.setattr("headstart.training.early_stopping.to_minimize", lambda values, measure: next(given))
     more = ("--steps", 4, "--evaluate-every", 1, "--patience", 3)
     answer = commands.ask(capsys, place.command(*more))
     assert answer.code == 0, answer.err

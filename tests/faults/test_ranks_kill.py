@@ -5,11 +5,11 @@ import signal
 import subprocess
 import time
 
+import local_ranks
 import pytest
-import several
 from commands import Place, end, steps_told, wait_until, written
 
-from headstart.training import checkpoint
+from headstart.runs import checkpoint
 
 SHARDED = {"DDP": ("--shard", "never"), "FSDP2": ("--shard", "always")}
 CLIPPED = ("--clip", 0.5, "--accumulate", 2)
@@ -20,8 +20,8 @@ def place(tmp_path_factory):
     """A place with runs of two ranks that nobody disturbed."""
     place = Place(tmp_path_factory.mktemp("ranks")).fill()
     for how, flags in SHARDED.items():
-        assert several.ended(place, *CLIPPED, *flags, "--out", place.path / how) == [0, 0], several.said(
-            place
+        assert local_ranks.ended(place, *CLIPPED, *flags, "--out", place.path / how) == [0, 0], (
+            local_ranks.said(place)
         )
     return place
 
@@ -30,13 +30,13 @@ def place(tmp_path_factory):
 @pytest.mark.parametrize("how", SHARDED)
 def test_torchrun_starts_all_again_when_a_rank_is_killed_and_the_bytes_are_the_same(place, how):
     run = place.path / f"killed-{how}"
-    job = several.torchrun(
-        place, ["--nproc-per-node", 2, "--max-restarts", 2, "--master-port", several.free_port()],
+    job = local_ranks.torchrun(
+        place, ["--nproc-per-node", 2, "--max-restarts", 2, "--master-port", local_ranks.free_port()],
         *CLIPPED, *SHARDED[how], "--out", run, log=f"torchrun-{how}", killed="1=step@4",
     )  # fmt: skip
     assert job.wait(120) == 0, (place.path / f"torchrun-{how}").read_text()
     log = (place.path / f"torchrun-{how}").read_text()
-    assert "going on from step" in log
+    assert "resuming from step" in log
     assert "locked" not in log
     assert_same(place, run, how)
 
@@ -52,15 +52,15 @@ def assert_same(place, run, how):
 def test_a_signal_to_one_rank_stops_both_at_one_step_and_saves_it(place, how, number):
     run = place.path / f"stopped-{how}"
     flags = (*CLIPPED, *SHARDED[how], "--save-every", 0, "--out", run)
-    children = several.started(place, *flags)
+    children = local_ranks.started(place, *flags)
     wait_until(lambda: steps_told(run) >= 2, children[0])
     os.kill(children[1].pid, number)
     assert [end(child) for child in children] == [128 + number] * 2
     found, _ = checkpoint.latest(run / "checkpoints")
     assert found.step == steps_told(run) >= 2
-    assert f"stopped at step {found.step} by {number.name}; it is saved" in several.said(place)
-    assert several.said(place, 1) == ""
-    assert several.ended(place, *flags) == [0, 0]
+    assert f"stopped at step {found.step} by {number.name}; it is saved" in local_ranks.said(place)
+    assert local_ranks.said(place, 1) == ""
+    assert local_ranks.ended(place, *flags) == [0, 0]
     for name, raw in written(place.path / how).items():
         assert name == "config.toml" or (run / name).read_bytes() == raw, name
 
@@ -69,7 +69,9 @@ def test_a_signal_to_one_rank_stops_both_at_one_step_and_saves_it(place, how, nu
 def test_torchrun_passes_sigterm_on_and_both_ranks_have_saved_one_step(place):
     run = place.path / "terminated"
     flags = (*CLIPPED, "--save-every", 0, "--steps", 400, "--out", run)
-    job = several.torchrun(place, ["--nproc-per-node", 2, "--master-port", several.free_port()], *flags)
+    job = local_ranks.torchrun(
+        place, ["--nproc-per-node", 2, "--master-port", local_ranks.free_port()], *flags
+    )
     last = time.monotonic() + 60
     while steps_told(run) < 7:
         assert job.poll() is None, (place.path / "torchrun").read_text()
@@ -87,25 +89,25 @@ def test_torchrun_passes_sigterm_on_and_both_ranks_have_saved_one_step(place):
 def test_three_ranks_add_up_in_the_same_order_after_a_kill(place):
     """Two numbers have one sum, three have several: the order is part of the bytes."""
     peaceful, killed = place.path / "three", place.path / "three-killed"
-    assert several.ended(place, *CLIPPED, "--out", peaceful, world=3) == [0, 0, 0]
-    codes = several.ended(place, *CLIPPED, "--out", killed, world=3, faults={2: "step@3"})
+    assert local_ranks.ended(place, *CLIPPED, "--out", peaceful, world=3) == [0, 0, 0]
+    codes = local_ranks.ended(place, *CLIPPED, "--out", killed, world=3, faults={2: "step@3"})
     assert codes == [75, 75, -9]
-    assert "the connection to the other ranks is lost" in several.said(place)
-    assert several.ended(place, *CLIPPED, "--out", killed, world=3) == [0, 0, 0]
+    assert "the connection to the other ranks is lost" in local_ranks.said(place)
+    assert local_ranks.ended(place, *CLIPPED, "--out", killed, world=3) == [0, 0, 0]
     assert written(killed) == written(peaceful)
 
 
 @pytest.mark.slow
 def test_two_nodes_find_each_other_and_do_so_again_when_a_rank_is_killed(place):
     """Two agents of torchrun that know nothing but a port: as two nodes do."""
-    run, port = place.path / "nodes", several.free_port()
+    run, port = place.path / "nodes", local_ranks.free_port()
     options = [
         "--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-id", "nodes",
         "--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", "127.0.0.1", "--max-restarts", 3,
     ]  # fmt: skip
     flags = (*CLIPPED, *SHARDED["DDP"], "--out", run)
     nodes = [
-        several.torchrun(place, options, *flags, log=f"node-{number}", killed="1=step@4")
+        local_ranks.torchrun(place, options, *flags, log=f"node-{number}", killed="1=step@4")
         for number in range(2)
     ]
     try:
@@ -119,4 +121,4 @@ def test_two_nodes_find_each_other_and_do_so_again_when_a_rank_is_killed(place):
     assert codes == [0, 0], "\n".join(logs)
     assert_same(place, run, "DDP")
     assert any("2 ranks, 1 of them here" in log for log in logs)
-    assert any("going on from step" in log for log in logs)
+    assert any("resuming from step" in log for log in logs)

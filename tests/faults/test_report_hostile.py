@@ -10,7 +10,7 @@ import synthetic_study
 from markupsafe import Markup
 from page_reading import Page
 
-from headstart.report import chart_parts
+from headstart.report import figures
 from headstart.report.page import write_report
 
 PAYLOADS = [
@@ -83,9 +83,7 @@ def assert_harmless(html):
 @pytest.fixture
 def no_drawing(monkeypatch):
     """Charts are built but not drawn, which takes most of the time: the payloads go through the same page."""
-    monkeypatch.setattr(
-        chart_parts, "inline_svg", lambda figure, name: Markup('<svg aria-hidden="true"></svg>')
-    )
+    monkeypatch.setattr(figures, "inline_svg", lambda figure, name: Markup('<svg aria-hidden="true"></svg>'))
 
 
 def assert_read_as_text(tmp_path, payload):

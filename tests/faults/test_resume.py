@@ -12,8 +12,8 @@ import small
 import torch
 from commands import STEPS, Place, written
 
-from headstart.text.tokenizer_training import train as train_tokenizer
-from headstart.training import checkpoint
+from headstart.runs import checkpoint
+from headstart.tokenizers.training import train as train_tokenizer
 from headstart.training.loop import train
 
 OVERRIDE = ("--override-resume", None)
@@ -67,7 +67,7 @@ def same_as_finished(place):
 def test_the_same_command_goes_on_and_says_from_where(killed, ask):
     answer = ask(killed.command())
     assert answer.code == 0
-    assert "going on from step 4 of 6" in answer.err
+    assert "resuming from step 4 of 6" in answer.err
     assert same_as_finished(killed)
 
 
@@ -193,7 +193,7 @@ def test_a_broken_checkpoint_is_named_and_the_one_before_is_used(killed, ask):
     assert answer.code == 0
     assert "checkpoint of step 4 cannot be used" in answer.err.replace("\n", " ")
     assert str(file) in answer.err.replace("\n", "")
-    assert "going on from step 2 of 6" in answer.err
+    assert "resuming from step 2 of 6" in answer.err
     assert same_as_finished(killed)
 
 
@@ -248,7 +248,7 @@ def test_an_override_goes_on_and_is_remembered(killed, ask):
     other = ("--dropout", 0.2)
     answer = ask(killed.command(*other, *OVERRIDE))
     assert answer.code == 0
-    assert "going on from step 4" in answer.err
+    assert "resuming from step 4" in answer.err
     assert ask(killed.command(*other)).code == 0
     assert ask(killed.command()).code == 2
 

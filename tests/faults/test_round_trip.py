@@ -1,17 +1,19 @@
-"""Row 23: mixed line ends, a byte order mark and decomposed letters come through files, ids and back."""
+"""Mixed line ends, a byte order mark and decomposed letters come through files, ids and back."""
 
 import unicodedata
 
-import prose
+import french_sentences
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.text.store_building import build_store
-from headstart.text.tokenizer_training import train
+from headstart.config.reading import Reading
+from headstart.data.store_building import build_stores
+from headstart.tokenizers.training import train
 
 TOKENIZERS = {
-    kind: train(lambda: prose.lines(200), vocab=400, kind=kind).tokenizer for kind in ("bpe", "unigram")
+    kind: train(lambda: french_sentences.lines(200), vocab=400, kind=kind).tokenizer
+    for kind in ("bpe", "unigram")
 }
 PARTS = st.sampled_from(
     ["\r\n", "\n", "\r", "\n\n", "été", "e\u0301te\u0301", "œ", "’", "'", "🙂", "  ", "\t", "\ufeff"]
@@ -32,7 +34,7 @@ def test_a_file_comes_back_from_its_ids_to_the_character(kind, mark, text, tmp_p
     directory = tmp_path_factory.mktemp("trip")
     path = directory / "text.txt"
     path.write_bytes((mark + text).encode())
-    store = build_store([path], TOKENIZERS[kind], directory, documents="file")
+    store = build_stores([path], TOKENIZERS[kind], directory, Reading(documents="file"))[0]
     assert TOKENIZERS[kind].decode(store.tokens) == (mark + text).removeprefix("\ufeff")
 
 

@@ -1,4 +1,4 @@
-"""Rows 37 to 42: clients that send too much, too slowly or nonsense, that leave, or come from elsewhere."""
+"""Clients that send too much, too slowly or nonsense, that leave, or come from elsewhere."""
 
 import asyncio
 import contextlib
@@ -17,17 +17,16 @@ import tiny_runs
 import translators
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
-from headstart.decoding.beam import Beam
-from headstart.decoding.sampling import check_sampling
+from headstart.config.generation import GenerationConfig
 from headstart.errors import IntegrityError, UserError
-from headstart.serve import desk, messages
-from headstart.serve.gate import Access, Gate, Limits
-from headstart.serve.listening import access_for
+from headstart.inference.generate import MOST_ALTERNATIVES, TokenStep
+from headstart.serve import messages, service
+from headstart.serve.errors import RequestError, as_json, error_for
+from headstart.serve.listening import Timeouts, access_for
 from headstart.serve.messages import MOST_CHARACTERS, MOST_TOKENS
-from headstart.serve.patience import Patience
-from headstart.serve.refusals import Refused, as_json, refusal_of
-from headstart.training.token_steps import MOST_ALTERNATIVES, TokenStep
+from headstart.serve.security import Access, Limits, SecurityMiddleware
 
 TEXT = {"text": "un livre."}
 ROUTES = ("classify", "generate", "score", "translate", "attention")
@@ -98,7 +97,7 @@ def test_the_largest_texts_that_are_allowed_fit_into_a_body(served):
 
 def test_a_client_that_goes_on_sending_is_cut_off():
     with (
-        serving.serving(tiny_runs.path_of("classification"), patience=Patience(rest_seconds=0.1)) as served,
+        serving.serving(tiny_runs.path_of("classification"), timeouts=Timeouts(rest_seconds=0.1)) as served,
         served.connect() as found,
     ):
         found.sendall(HEAD + b"Content-Length: 600000\r\n\r\n")
@@ -108,9 +107,9 @@ def test_a_client_that_goes_on_sending_is_cut_off():
 
 
 def test_a_connection_goes_on_after_the_rest_of_a_refused_body():
-    patience = Patience(rest_seconds=0.5)
+    timeouts = Timeouts(rest_seconds=0.5)
     with (
-        serving.serving(tiny_runs.path_of("classification"), patience=patience) as served,
+        serving.serving(tiny_runs.path_of("classification"), timeouts=timeouts) as served,
         served.connect() as found,
     ):
         body = b"x" * 600_000
@@ -136,11 +135,11 @@ def drip(found, sent):
 
 @pytest.fixture(scope="module")
 def hasty():
-    """A server with little patience."""
-    patience = Patience(header_seconds=0.4, reader_seconds=0.4)
+    """A server with little timeouts."""
+    timeouts = Timeouts(header_seconds=0.4, reader_seconds=0.4)
     limits = Limits(body_seconds=0.4, generation_seconds=0.4, streams=2)
     paths = [tiny_runs.path_of("classification"), tiny_runs.path_of("causal")]
-    with serving.serving(*paths, limits=limits, patience=patience) as found:
+    with serving.serving(*paths, limits=limits, timeouts=timeouts) as found:
         assert found.post("/api/classify", **TEXT)[0] == 200
         assert found.post("/api/generate", max_tokens=1, stream=False)[0] == 200
         yield found
@@ -175,7 +174,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(hasty):
 
 
 def test_the_time_outs_are_those_that_are_promised():
-    assert (Patience().header_seconds, Limits().body_seconds, Limits().generation_seconds) == (10, 30, 60)
+    assert (Timeouts().header_seconds, Limits().body_seconds, Limits().generation_seconds) == (10, 30, 60)
 
 
 def test_a_hundred_idle_sockets_keep_nobody_from_being_answered(served):
@@ -188,9 +187,9 @@ def test_a_hundred_idle_sockets_keep_nobody_from_being_answered(served):
 
 
 def test_where_there_are_too_many_sockets_the_one_that_waited_longest_goes():
-    patience = Patience(header_seconds=60, connections=20)
+    timeouts = Timeouts(header_seconds=60, connections=20)
     with (
-        serving.serving(tiny_runs.path_of("classification"), patience=patience) as served,
+        serving.serving(tiny_runs.path_of("classification"), timeouts=timeouts) as served,
         contextlib.ExitStack() as stack,
     ):
         first, second, *_ = [stack.enter_context(served.connect()) for _ in range(20)]
@@ -203,7 +202,7 @@ def test_where_there_are_too_many_sockets_the_one_that_waited_longest_goes():
 def test_many_sockets_that_come_together_are_too_many_together():
     with (
         serving.serving(
-            tiny_runs.path_of("classification"), patience=Patience(header_seconds=60, connections=20)
+            tiny_runs.path_of("classification"), timeouts=Timeouts(header_seconds=60, connections=20)
         ) as served,
         contextlib.ExitStack() as stack,
     ):
@@ -228,7 +227,7 @@ def steps(wait=lambda: None, on_close=lambda: None, text="x"):
     """A stand-in for the writing: endless, and it tells when it is closed."""
     started = []
 
-    def token_steps(*arguments, **settings):
+    def stream_tokens(*arguments, **settings):
         return generator()
 
     def generator():
@@ -236,15 +235,15 @@ def steps(wait=lambda: None, on_close=lambda: None, text="x"):
             while True:
                 started.append(len(started))
                 wait()
-                yield TokenStep(text, 1, 0.5, [], None, len(started))
+                yield TokenStep(0, text, 1, len(started), None, 0.5, [])
         finally:
             on_close()
 
-    return token_steps, started
+    return stream_tokens, started
 
 
 def test_writing_that_takes_too_long_ends_with_the_reason(hasty, monkeypatch):
-    monkeypatch.setattr(desk, "token_steps", steps(lambda: time.sleep(0.01))[0])
+    monkeypatch.setattr(service, "stream_tokens", steps(lambda: time.sleep(0.01))[0])
     status, whole = hasty.post("/api/generate", stream=False)
     assert (status, whole["stop"]) == (200, "time")
     assert 1 <= whole["token_count"] == len(whole["tokens"]) < 60
@@ -252,7 +251,7 @@ def test_writing_that_takes_too_long_ends_with_the_reason(hasty, monkeypatch):
 
 def test_a_token_that_takes_too_long_ends_the_answer_too(hasty, monkeypatch):
     gate = threading.Semaphore(0)
-    monkeypatch.setattr(desk, "token_steps", steps(gate.acquire)[0])
+    monkeypatch.setattr(service, "stream_tokens", steps(gate.acquire)[0])
     assert hasty.post("/api/generate", stream=False)[1] == {
         "run": "causal", "text": "", "tokens": [], "stop": "time", "token_count": 0, "notes": [],
     }  # fmt: skip
@@ -264,14 +263,14 @@ def test_writing_that_cannot_begin_in_time_is_put_off():
     with serving.serving(tiny_runs.path_of("causal"), limits=limits) as served:
         for _ in range(2 * limits.streams):  # and leaves room for the next
             status, answer = served.post("/api/generate")
-            assert (status, answer["error"]["what"]) == (503, "the writing could not begin in time")
+            assert (status, answer["error"]["what"]) == (503, "the generation could not start in time")
             serving.wait_until(lambda: served.application._working == 0)
 
 
 def test_a_reader_who_does_not_read_stops_the_writing_and_is_cut_off(hasty, monkeypatch):
     closed = threading.Event()
-    token_steps, started = steps(on_close=closed.set, text="x" * 100_000)
-    monkeypatch.setattr(desk, "token_steps", token_steps)
+    stream_tokens, started = steps(on_close=closed.set, text="x" * 100_000)
+    monkeypatch.setattr(service, "stream_tokens", stream_tokens)
     with hasty.streaming(stream=True) as (found, _):
         found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         assert closed.wait(10)
@@ -283,7 +282,7 @@ def test_a_reader_who_does_not_read_stops_the_writing_and_is_cut_off(hasty, monk
 
 def test_more_texts_at_once_than_there_are_writers_are_put_off(hasty, monkeypatch):
     gate, closed = threading.Semaphore(0), threading.Semaphore(0)
-    monkeypatch.setattr(desk, "token_steps", steps(gate.acquire, closed.release)[0])
+    monkeypatch.setattr(service, "stream_tokens", steps(gate.acquire, closed.release)[0])
     with contextlib.ExitStack() as stack:
         for _ in range(2):
             found = stack.enter_context(hasty.connect())
@@ -305,7 +304,7 @@ def test_more_requests_at_once_than_are_worked_at_are_put_off(monkeypatch):
         gate.acquire()
         raise UserError("waited")
 
-    monkeypatch.setattr(desk, "score_tokens", wait)
+    monkeypatch.setattr(service, "score_tokens", wait)
     with serving.serving(tiny_runs.path_of("causal"), limits=Limits(requests=1)) as served:
         with served.connect() as found:
             found.sendall(serving.request("/api/score", TEXT, Connection="close"))
@@ -324,8 +323,8 @@ def test_more_requests_at_once_than_are_worked_at_are_put_off(monkeypatch):
 @pytest.mark.parametrize("stream", [True, False])
 def test_writing_stops_within_a_token_when_the_client_goes_away(served, monkeypatch, stream):
     gate, closed = threading.Semaphore(0), threading.Event()
-    token_steps, started = steps(gate.acquire, closed.set)
-    monkeypatch.setattr(desk, "token_steps", token_steps)
+    stream_tokens, started = steps(gate.acquire, closed.set)
+    monkeypatch.setattr(service, "stream_tokens", stream_tokens)
     found = served.connect()
     found.sendall(serving.request("/api/generate", {"stream": stream}))
     gate.release(3)
@@ -347,15 +346,15 @@ def test_streams_of_clients_who_left_leave_room_for_others(served):
 
 
 def test_a_request_whose_client_left_before_its_turn_is_not_computed(served, monkeypatch):
-    gate, computed, really = threading.Semaphore(0), [], desk.answers.classified
+    gate, computed, really = threading.Semaphore(0), [], service.classified
 
     def classified(run, texts, machine):
         computed.append(list(texts))
         gate.acquire()
         yield from really(run, texts, machine)
 
-    monkeypatch.setattr(served.application._application.state.desk, "_batchers", {})
-    monkeypatch.setattr(desk.answers, "classified", classified)
+    monkeypatch.setattr(served.application._application.state.service, "_batchers", {})
+    monkeypatch.setattr(service, "classified", classified)
     first, second = served.connect(), served.connect()
     first.sendall(serving.request("/api/classify", {"text": "one"}, Connection="close"))
     serving.wait_until(lambda: computed)
@@ -387,7 +386,9 @@ def test_a_server_that_ends_breaks_off_in_order(is_begun):
 
     async def cancelled():
         scope = {"type": "http", "method": "GET", "path": "/api/runs", "headers": [(b"host", b"localhost")]}
-        request = asyncio.ensure_future(Gate(application, Access(), Limits())(scope, receive, send))
+        request = asyncio.ensure_future(
+            SecurityMiddleware(application, Access(), Limits())(scope, receive, send)
+        )
         await asyncio.sleep(0.01)
         request.cancel()
         await request
@@ -557,10 +558,9 @@ def test_work_is_asked_for_by_post_and_json_alone(served):
 
 
 def test_another_host_needs_a_token():
-    with pytest.raises(UserError, match="no --token") as refused:
+    with refused("missing", "0.0.0.0", "--token", "HEADSTART_SERVE_TOKEN"):
         access_for("0.0.0.0", None)
-    assert "HEADSTART_SERVE_TOKEN" in refused.value.fix
-    with pytest.raises(UserError, match="plain characters"):
+    with refused("bad-value", "8 or more"):
         access_for("0.0.0.0", "short")
     assert access_for("127.0.0.1", None).token is None
     access = access_for("0.0.0.0", "a-long-token")
@@ -622,24 +622,24 @@ def test_errors_tell_no_path_of_the_machine():
         UserError("is no run", where="/home/ada/runs/tuned", fix="look at /home/ada/runs/tuned/config.toml"),
         UserError(f"{os.getcwd()}/secret place/tuned is no run"),
     ):
-        told = refusal_of(error)
+        told = error_for(error)
         assert told is not None
         assert "/home" not in told.body.decode()
         assert os.getcwd() not in told.body.decode()
-    assert refusal_of(ZeroDivisionError("x")) is None
-    assert refusal_of(MemoryError()).status == 503
+    assert error_for(ZeroDivisionError("x")) is None
+    assert error_for(MemoryError()).status == 503
 
 
 def test_a_number_that_is_not_finite_is_null():
     assert json.loads(as_json({"a": [float("nan"), 1.5], "b": float("inf")})) == {"a": [None, 1.5], "b": None}
-    assert len(Refused(400, "x" * 10_000).body) < 1_000
+    assert len(RequestError(400, "x" * 10_000).body) < 1_000
 
 
 def test_the_bounds_of_a_request_are_within_what_the_package_takes():
     fields = {name: _bounds(messages.GenerateRequest, name) for name in ("temperature", "top_k", "top_p")}
-    check_sampling(*(most for _, most in fields.values()))
+    GenerationConfig(**{name: most for name, (_, most) in fields.items()})
     for penalty in _bounds(messages.TranslateRequest, "length_penalty"):
-        Beam(beams=messages.MOST_BEAMS, length_penalty=penalty)
+        GenerationConfig(beam=messages.MOST_BEAMS, length_penalty=penalty)
     assert messages.MOST_ALTERNATIVES <= MOST_ALTERNATIVES
 
 

@@ -1,21 +1,24 @@
-"""Row 31: text that spells a special token is text. No special id ever comes from what a user wrote."""
+"""Text that spells a special token is text. No special id ever comes from what a user wrote."""
 
 import json
 
-import prose
+import french_sentences
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
-from headstart.text.roles import KNOWN
-from headstart.text.store_building import build_store
-from headstart.text.tokenizer import Tokenizer
-from headstart.text.tokenizer_training import train
+from headstart.data.store_building import build_stores
+from headstart.tokenizers.special_tokens import KNOWN
+from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.tokenizers.training import train
 
 SPELLINGS = sorted(KNOWN)
-LINES = [*prose.lines(200), *(f"balise {spelling} dans le texte" for spelling in SPELLINGS for _ in range(9))]
+LINES = [
+    *french_sentences.lines(200),
+    *(f"balise {spelling} dans le texte" for spelling in SPELLINGS for _ in range(9)),
+]
 
 
 def unigram_of_another_maker():
@@ -113,5 +116,5 @@ def test_no_special_id_gets_into_a_store(tmp_path):
     path = tmp_path / "balises.txt"
     path.write_text("\n".join(LINES), encoding="utf-8")
     for name in ("bpe", "unigram", "char"):
-        store = build_store([path], TOKENIZERS[name], tmp_path)
+        store = build_stores([path], TOKENIZERS[name], tmp_path)[0]
         assert not TOKENIZERS[name].special_ids & set(store.tokens.tolist())

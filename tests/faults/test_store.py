@@ -1,22 +1,23 @@
-"""Row 47: a token store that was cut, flipped or swapped is never used; one half built is never seen."""
+"""A token store that was cut, flipped or swapped is never used; one half built is never seen."""
 
 import signal
 import subprocess
 import sys
 
-import prose
+import french_sentences
 import pytest
+from refusals import refused
 
+from headstart.data import store_building as module
+from headstart.data.readers.documents import Piece
+from headstart.data.store_building import build_stores
+from headstart.data.token_store import TokenStore
 from headstart.errors import IntegrityError, TryAgain, UserError
 from headstart.randomness import stream
-from headstart.text import store_building as module
-from headstart.text.aside import remove_stale
-from headstart.text.documents import Piece
-from headstart.text.store import TokenStore
-from headstart.text.store_building import build_store
-from headstart.text.tokenizer_training import train
+from headstart.storage.atomic import remove_stale
+from headstart.tokenizers.training import train
 
-LINES = prose.lines(60)
+LINES = french_sentences.lines(60)
 BPE = train(lambda: LINES, vocab=400).tokenizer
 
 
@@ -30,18 +31,18 @@ def corpora(tmp_path):
 
 @pytest.fixture
 def store(corpora, tmp_path):
-    return build_store(corpora[:1], BPE, tmp_path / "stores")
+    return build_stores(corpora[:1], BPE, tmp_path / "stores")[0]
 
 
 def test_every_flipped_bit_is_found(store):
     whole = store.path.read_bytes()
     draws = stream(0, "flips")
-    places = [*range(16), *draws.integers(len(whole), size=200).tolist(), len(whole) - 1]
-    for place in places:
+    offsets = [*range(16), *draws.integers(len(whole), size=200).tolist(), len(whole) - 1]
+    for offset in offsets:
         damaged = bytearray(whole)
-        damaged[place] ^= 1 << int(draws.integers(8))
+        damaged[offset] ^= 1 << int(draws.integers(8))
         store.path.write_bytes(damaged)
-        with pytest.raises(IntegrityError):
+        with refused("corrupt", str(store.path), by=IntegrityError):
             TokenStore.open(store.path, verify=True)
     store.path.write_bytes(whole)
     TokenStore.open(store.path, verify=True)
@@ -49,9 +50,9 @@ def test_every_flipped_bit_is_found(store):
 
 def test_a_flipped_bit_in_the_header_is_found_without_being_asked(store):
     whole = store.path.read_bytes()
-    for place in range(0, 600, 7):
-        store.path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(IntegrityError):
+    for offset in range(0, 600, 7):
+        store.path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :])
+        with refused("corrupt", str(store.path), by=IntegrityError):
             TokenStore.open(store.path)
 
 
@@ -60,41 +61,41 @@ def test_a_cut_or_a_longer_file_is_found_without_being_asked(store, share):
     whole = store.path.read_bytes()
     for content in (whole[: int(share * len(whole))], whole[:-1], whole + b"\0"):
         store.path.write_bytes(content)
-        with pytest.raises(IntegrityError) as caught:
+        with refused("corrupt", str(store.path), by=IntegrityError) as caught:
             TokenStore.open(store.path)
         assert caught.value.exit_code == 3
         assert caught.value.where == str(store.path)
 
 
 def test_a_missing_store_and_a_newer_format_are_told(store, tmp_path):
-    with pytest.raises(IntegrityError, match="cannot be read"):
+    with refused("no-file", by=IntegrityError):
         TokenStore.open(tmp_path / "nowhere.tokens")
     header = type(store.header)(**{**vars(store.header), "format": 2})
     start = int.from_bytes(store.path.read_bytes()[8:16], "little")
     store.path.write_bytes(header.to_bytes(start) + store.path.read_bytes()[start:])
-    with pytest.raises(IntegrityError, match="has format 2"):
+    with refused("unsupported", "2", by=IntegrityError):
         TokenStore.open(store.path)
 
 
 def test_a_damaged_store_is_built_again_with_a_note(store, corpora, tmp_path):
     whole, notes = store.path.read_bytes(), []
     store.path.write_bytes(whole[:-9] + bytes([whole[-9] ^ 4]) + whole[-8:])
-    again = build_store(corpora[:1], BPE, tmp_path / "stores", on_note=notes.append)
+    again = build_stores(corpora[:1], BPE, tmp_path / "stores", log=notes.append)[0]
     assert again.path.read_bytes() == whole
     assert len(notes) == 1
     assert "checksum" in notes[0]
 
 
 def test_swapped_stores_are_built_again(store, corpora, tmp_path):
-    other = build_store(corpora[1:], BPE, tmp_path / "stores")
+    other = build_stores(corpora[1:], BPE, tmp_path / "stores")[0]
     contents = store.path.read_bytes(), other.path.read_bytes()
     store.path.write_bytes(contents[1])
     other.path.write_bytes(contents[0])
-    with pytest.raises(IntegrityError, match="other text"):
+    with refused("mismatch", by=IntegrityError):
         TokenStore.open(store.path, key=store.header.key)
     notes = []
     for paths in (corpora[:1], corpora[1:]):
-        build_store(paths, BPE, tmp_path / "stores", on_note=notes.append)
+        build_stores(paths, BPE, tmp_path / "stores", log=notes.append)
     assert (store.path.read_bytes(), other.path.read_bytes()) == contents
     assert len(notes) == 2
 
@@ -105,11 +106,11 @@ def test_swapped_stores_are_built_again(store, corpora, tmp_path):
 def test_an_error_while_building_leaves_nothing(corpora, tmp_path, monkeypatch):
     def failing(*arguments, **keywords):
         yield Piece("un chat", True, True)
-        raise UserError("row 2 is bad")
+        raise UserError("row 2", code="bad-row")
 
     monkeypatch.setattr(module, "pieces", failing)
-    with pytest.raises(UserError, match="row 2"):
-        build_store(corpora, BPE, tmp_path / "stores")
+    with refused("bad-row", "row 2"):
+        build_stores(corpora, BPE, tmp_path / "stores")
     assert list((tmp_path / "stores").iterdir()) == []
 
 
@@ -117,24 +118,24 @@ def test_a_full_disk_is_told_and_leaves_nothing(corpora, tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "write_store", full)
-    with pytest.raises(TryAgain, match="disk is full") as caught:
-        build_store(corpora, BPE, tmp_path / "stores")
+    monkeypatch.setattr(module, "write_stores", full)
+    with refused("disk-full", by=TryAgain) as caught:
+        build_stores(corpora, BPE, tmp_path / "stores")
     assert caught.value.exit_code == 75
     assert list((tmp_path / "stores").iterdir()) == []
 
 
 def test_a_directory_that_cannot_be_is_refused(corpora, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be written"):
-        build_store(corpora, BPE, tmp_path / "file" / "stores")
+    with refused("no-file"):
+        build_stores(corpora, BPE, tmp_path / "file" / "stores")
 
 
 BUILD = """
 import os, sys, time
-from headstart.text import store_building as module
-from headstart.text.aside import remove_stale
-from headstart.text.tokenizer import Tokenizer
+from headstart.data import store_building as module
+from headstart.storage.atomic import remove_stale
+from headstart.tokenizers import tokenizer
 
 real = module.pieces
 def slow(*arguments, **keywords):
@@ -145,8 +146,8 @@ def slow(*arguments, **keywords):
         yield piece
 
 module.pieces = slow
-module.BATCH_CHARACTERS = 50
-module.build_store([sys.argv[1]], Tokenizer.load(sys.argv[2]), sys.argv[3])
+tokenizer.BATCH_CHARACTERS = 50
+module.build_stores([sys.argv[1]], tokenizer.Tokenizer.load(sys.argv[2]), sys.argv[3])
 """
 
 
@@ -160,13 +161,13 @@ def test_a_killed_builder_leaves_nothing_that_the_next_one_keeps(corpora, tmp_pa
     [aside] = stores.iterdir()
     assert aside.name.startswith(".tmp-")
     # While the builder lives its file is left alone, and another one builds beside it.
-    store = build_store(corpora[:1], BPE, stores)
+    store = build_stores(corpora[:1], BPE, stores)[0]
     assert aside.exists()
     child.send_signal(signal.SIGKILL)
     child.wait()
     child.stdout.close()
     assert TokenStore.open(store.path, verify=True).document_count == 30
-    build_store(corpora[1:], BPE, stores)
+    build_stores(corpora[1:], BPE, stores)
     assert not aside.exists()
     assert sorted(path.suffix for path in stores.iterdir()) == [".tokens", ".tokens"]
 
@@ -176,5 +177,5 @@ def test_a_stale_file_is_removed_and_what_is_not_ours_stays(tmp_path):
     stale.write_bytes(b"half")
     other = tmp_path / ".tmp-something-else"
     other.write_bytes(b"not ours")
-    remove_stale(tmp_path, ".tokens")
+    remove_stale(tmp_path, "*.tokens")
     assert list(tmp_path.iterdir()) == [other]

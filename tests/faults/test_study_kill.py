@@ -20,11 +20,12 @@ from small_study import MODEL, files_in, small_config
 import headstart
 headstart.study(small_config(files_in(Path(sys.argv[1])), **CHANGES), out=sys.argv[2], model=MODEL, jobs=2)
 """
-CHANGES = {"arms": ["tfidf", "scratch", "finetuned"], "budgets": [10], "seeds": 2}
+CHANGES = {"arms": ["tfidf", "lsa", "scratch", "finetuned", "combined"], "budgets": [10], "seeds": 2}
 
 
 def started(files, out):
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
+    paths = [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
     program = PROGRAM.replace("**CHANGES", ", ".join(f"{key}={value!r}" for key, value in CHANGES.items()))
     return subprocess.Popen(
         [sys.executable, "-c", program, files, out], env=environment, start_new_session=True

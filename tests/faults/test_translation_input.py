@@ -6,9 +6,8 @@ import pytest
 import translators
 from commands import ask
 
-from headstart.cli import main
 from headstart.errors import IntegrityError
-from headstart.training.loading import load
+from headstart.runs.load import load
 
 GOOD = "le livre\tthe book\nla fin\tthe end\n" * 12
 
@@ -23,24 +22,24 @@ def tune(capsys, path, out, *flags):
 
 
 @pytest.mark.parametrize(
-    ("data", "place", "says"),
+    ("data", "line", "code", "value"),
     [
-        (GOOD.encode() + "é\ta\n".encode("latin-1"), "", f"not utf-8 at byte {len(GOOD)}"),
-        (GOOD.encode() + b"one\n", ":25", "1 columns where a pair has 2"),
-        (GOOD.encode() + b"a\tb\tc\n", ":25", "3 columns where a pair has 2"),
-        (GOOD.encode() + b"a\t \n", ":25", "is empty"),
-        (GOOD.encode() + b"a\t\x00\n", "", "NUL"),
-        (b"", "", "holds no usable row"),
-        (b"\n\n", "", "holds no usable row"),
+        (GOOD.encode() + "é\ta\n".encode("latin-1"), "", "bad-text", f"byte {len(GOOD)}"),
+        (GOOD.encode() + b"one\n", ":25", "bad-row", "1 columns"),
+        (GOOD.encode() + b"a\tb\tc\n", ":25", "bad-row", "3 columns"),
+        (GOOD.encode() + b"a\t \n", ":25", "bad-row", "'2'"),
+        (GOOD.encode() + b"a\t\x00\n", "", "bad-text", f"byte {len(GOOD) + 2}"),
+        (b"", "", "too-few", ""),
+        (b"\n\n", "", "too-few", ""),
     ],
 )
-def test_a_bad_file_is_refused_with_its_place_and_leaves_no_run(capsys, tmp_path, data, place, says):
+def test_a_bad_file_is_refused_with_its_line_and_leaves_no_run(capsys, tmp_path, data, line, code, value):
     path = tmp_path / "train.tsv"
     path.write_bytes(data)
     answer = tune(capsys, path, tmp_path / "run")
     assert answer.code == 2
-    assert f"{path}{place}" in answer.err
-    assert says in answer.err
+    assert f"headstart [{code}]: {path}{line}" in answer.err
+    assert value in answer.err
     assert "fix: " in answer.err
     assert not (tmp_path / "run/config.toml").exists()
 
@@ -68,14 +67,14 @@ def test_text_that_spells_special_tokens_is_text(capsys, tmp_path):
     assert tune(capsys, path, tmp_path / "run").code == 0
 
 
-def test_lines_that_are_not_text_are_refused_with_their_byte(capsys, tmp_path, monkeypatch):
-    monkeypatch.setitem(main.VERBS, "translate", "headstart.cli.translate:translate")
+def test_lines_that_are_not_text_are_refused_with_their_byte(capsys, tmp_path):
     (tmp_path / "in.txt").write_bytes(b"la fin\n" + "né\n".encode("latin-1"))
     answer = ask(
         capsys, ["translate", str(translators.path_of()), str(tmp_path / "in.txt"), "--device", "cpu"]
     )
     assert answer.code == 2
-    assert "not utf-8 at byte 8" in answer.err
+    assert "headstart [bad-text]: " in answer.err
+    assert "byte 8" in answer.err
 
 
 @pytest.mark.parametrize("name", ["tokenizer.source.json", "tokenizer.target.json"])

@@ -10,7 +10,7 @@ import small
 from commands import COMMAND, end, steps_told, wait_until
 
 from headstart.randomness import stream
-from headstart.training import checkpoint
+from headstart.runs import checkpoint
 
 MOMENT, STARTING = "moment", "starting"
 AT_THE_END = ["after:weights", "before:result"]
@@ -110,7 +110,7 @@ def test_an_early_stop_goes_back_to_the_same_best(tmp_path):
 @pytest.mark.slow
 def test_twenty_kills_change_nothing(tmp_path):
     draws = stream(3, "places")
-    early = [place for place in checkpoint.PLACES if place != "between:renames"]
+    early = [place for place in checkpoint.POINTS if place != "between:renames"]
     places = [*early, "step", *early, *[MOMENT] * 5, STARTING]
     last = ["between:renames", *AT_THE_END]  # the last checkpoint alone is replaced
     check_kills(tmp_path, [*draws.permutation(places), *last], 2, 240, {})

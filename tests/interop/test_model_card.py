@@ -1,6 +1,8 @@
 """The model card: true, complete, accepted by the Hub, and untouched by what names and labels contain."""
 
+import ast
 import dataclasses
+import inspect
 import itertools
 import json
 import re
@@ -15,19 +17,28 @@ import torch
 import translators
 from markdown_it import MarkdownIt
 
-from headstart.decoding.beam import Beam
-from headstart.decoding.search import Sampling
-from headstart.interop.exporting import export_huggingface
-from headstart.interop.make_again import base_name
-from headstart.interop.markdown import code, code_block, table
-from headstart.interop.model_card import card, write_card
-from headstart.plan.parameters import total
-from headstart.text.frames import frame_of
-from headstart.training.generating import generate
-from headstart.training.loading import load
-from headstart.training.machine import Machine
-from headstart.training.predicting import embed, predict
-from headstart.training.translating import Search, translate
+import headstart
+from headstart.config.generation import GenerationConfig
+from headstart.inference.generate import generate
+from headstart.inference.predict import embed, predict
+from headstart.inference.translate import translate
+from headstart.interop.huggingface import export_huggingface
+from headstart.interop.model_card import (
+    _KINDS,
+    base_name,
+    call_of,
+    card,
+    code,
+    code_block,
+    is_exact,
+    usage,
+    write_card,
+)
+from headstart.machine import Machine
+from headstart.planning.parameters import total
+from headstart.runs.load import load
+from headstart.serve.models import CAN
+from headstart.tokenizers.templates import template_of
 
 HOSTILE = [
     "a|b",
@@ -62,7 +73,7 @@ def hostile_run():
         run.config.data, train="/home/someone/secret place/tr|ain`.jsonl", valid="C:\\Users\\someone\\va<b>lid.csv",
         test="../../private/te\nst.tsv", text_column='"]); import os; ("', fingerprint="ab|cd`ef",
     )  # fmt: skip
-    config = dataclasses.replace(run.config, labels=HOSTILE, data=data)
+    config = dataclasses.replace(run.config, label_names=HOSTILE, data=data)
     return dataclasses.replace(run, config=config)
 
 
@@ -73,7 +84,7 @@ def hostile_run():
 @pytest.mark.parametrize("in_table", [False, True])
 def test_any_text_is_shown_as_code_and_nothing_else(text, in_table):
     span = code(text, in_table=in_table)
-    whole = table(["a", "b"], [[span, "end"]]) if in_table else f"before {span} after"
+    whole = f"| a | b |\n| --- | --- |\n| {span} | end |" if in_table else f"before {span} after"
     tokens = parsed(whole)
     kinds = {token.type for token in tokens} - {
         "text",
@@ -94,7 +105,7 @@ def test_any_text_is_shown_as_code_and_nothing_else(text, in_table):
 
 
 def test_code_cannot_leave_its_block():
-    (found,) = blocks(code_block("print('''\n```\n# out\n````\n''')", "python"))
+    (found,) = blocks(code_block("print('''\n```\n# out\n````\n''')"))
     assert found.rstrip() == "print('''\n```\n# out\n````\n''')"
 
 
@@ -165,9 +176,8 @@ def test_counts_scores_and_fingerprints_are_the_runs_own(tmp_path):
     }
     (path / "result.json").write_text(json.dumps(result))
     run = load(path)
-    written = write_card(run, tmp_path, kind="onnx", agreement=3e-7)
-    assert written == tmp_path / "README.md"
-    text = written.read_text()
+    write_card(run, tmp_path, kind="onnx", agreement=3e-7)
+    text = (tmp_path / "README.md").read_text()
     assert f"| train | `classification-train.jsonl` | {result['counts']['train']['rows']} rows |" in text
     assert "| valid | held out of train |" in text
     # Wilson's interval for 8 of 10, computed by hand: (8 + z²/2 ± z·√(8·2/10 + z²/4)) / (10 + z²), z = 1.959964.
@@ -231,7 +241,7 @@ def test_the_card_of_a_run_that_gave_exactness_up_promises_no_weights(tmp_path):
         fast = Machine(torch.device("cpu"), "fp32", 1, is_fast=True)
         manifest.write_text(json.dumps({**data, "machine": fast.facts()}))
     text = card(load(path), kind="onnx")
-    assert "machine=choose('cpu', 'fp32', 1, fast=True)," in blocks(text)[1]
+    assert "fast=True," in blocks(text)[1]
     assert "the weights are the same" not in text
     assert "the weights need not be the same" in text
 
@@ -274,7 +284,7 @@ def test_the_code_on_the_card_takes_pairs_where_the_run_does(tmp_path, monkeypat
 def test_the_code_on_the_card_writes_what_headstart_writes(tmp_path, monkeypatch, capsys):
     run = tiny_runs.run_of("rotary")
     names = used(run, tmp_path, monkeypatch, capsys)
-    (ours,) = generate(run, "le livre", tiny_runs.MACHINE, max_tokens=10, sampling=Sampling(temperature=0))
+    (ours,) = generate(run, "le livre", tiny_runs.MACHINE, GenerationConfig(max_tokens=10))
     assert ours.text
     assert names["generate"]("le livre", 10) == "le livre" + ours.text
 
@@ -284,7 +294,7 @@ def test_the_code_on_the_card_fills_a_mask(tmp_path, monkeypatch, capsys, object
     run = random_runs.write(tmp_path / "run", "bert-base", objective)
     names = used(run, tmp_path, monkeypatch, capsys)
     found = names["fill"]("le " + names["tokenizer"].mask_token)
-    ids = frame_of(run.tokenizer, "masked").one(
+    ids = template_of(run.tokenizer, "masked").one(
         [*run.tokenizer.encode("le "), run.tokenizer.id_of("mask")], 32
     )
     with torch.no_grad():
@@ -309,7 +319,7 @@ def test_the_code_on_the_card_translates_as_headstart_does(tmp_path, monkeypatch
     run = dataclasses.replace(run, config=dataclasses.replace(run.config, translation=settings))
     names = used(run, tmp_path, monkeypatch, capsys)
     texts = [text[:25] for text in TEXTS[:3]]
-    found = translate(run, texts, tiny_runs.MACHINE, Search(beam=Beam(beams=1), max_tokens=12))
+    found = translate(run, texts, tiny_runs.MACHINE, GenerationConfig(beam=1, max_tokens=12))
     for text, ours in zip(texts, found, strict=True):
         theirs = names["translate"](text)  # it goes on to the longest text
         assert ours.candidates[0].text
@@ -344,3 +354,97 @@ def test_the_call_on_the_card_makes_the_same_weights(kind, tmp_path, monkeypatch
     assert ours == theirs
     assert again.config.loop == run.config.loop
     assert again.config.data.fingerprint == run.config.data.fingerprint
+
+
+# ---- spans and blocks ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "`plain`"),
+        ("<b> [x](y) *z*", "`<b> [x](y) *z*`"),
+        ("a`b", "``a`b``"),
+        ("`edge", "`` `edge ``"),
+        (" blank edge ", "`  blank edge  `"),
+        ("two\nlines", "`two\\nlines`"),
+        ("\x1b[2J", "`\\x1b[2J`"),
+        ("", "(empty)"),
+        ("  ", "(blank)"),
+    ],
+)
+def test_a_text_is_a_code_span_that_it_cannot_leave(text, shown):
+    assert code(text) == shown
+
+
+def test_a_bar_does_not_end_a_cell_and_a_long_text_is_cut():
+    assert code("a|b", in_table=True) == "`a\\|b`"
+    assert code("a|b") == "`a|b`"
+    assert code("x" * 999) == f"`{'x' * 199}…`"
+
+
+def test_a_block_is_fenced_by_more_than_it_holds():
+    assert code_block("x = 1\n\n") == "```python\nx = 1\n```"
+    assert code_block("````") == "`````python\n````\n`````"
+
+
+# ---- the code of the card -----------------------------------------------------------------------------------
+
+USED = [*tiny_runs.LANGUAGE, *tiny_runs.LABELLED, "joint", "separate"]
+
+
+def imported(source):
+    """The packages that a program imports."""
+    nodes = list(ast.walk(ast.parse(source)))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return {name.partition(".")[0] for name in names | {
+        node.module for node in nodes if isinstance(node, ast.ImportFrom)
+    }}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", USED)
+def test_it_imports_what_it_says_and_no_more(kind):
+    run = translators.run_of(kind) if kind in ("joint", "separate") else tiny_runs.run_of(kind)
+    assert imported(usage(run, "huggingface")) == {"torch", "transformers"}
+    assert imported(usage(run, "onnx")) == {"json", "numpy", "onnxruntime", "tokenizers"}
+
+
+def test_every_objective_has_a_class_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    assert _KINDS.keys() == CAN.keys()
+    assert all(hasattr(transformers, name) for _, name in _KINDS.values())
+
+
+# ---- the Python call is one that the package takes ----------------------------------------------------------
+
+FACTS = {"device": "cpu", "precision": "fp32", "threads": "1"}
+FUNCTIONS = {
+    "causal": "pretrain",
+    "masked": "pretrain",
+    "classification": "finetune",
+    "joint": "finetune",
+}
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_the_function_takes_every_argument(kind):
+    run = translators.run_of(kind) if kind == "joint" else tiny_runs.run_of(kind)
+    imported, call = ast.parse(call_of(run, FACTS)).body
+    assert ast.unparse(imported) == "import headstart"
+    assert ast.unparse(call.value.func) == f"headstart.{FUNCTIONS[kind]}"
+    parameters = inspect.signature(getattr(headstart, FUNCTIONS[kind])).parameters
+    assert {keyword.arg for keyword in call.value.keywords} <= set(parameters)
+
+
+def test_nothing_is_told_of_where_files_were():
+    run = tiny_runs.run_of("classification")
+    assert str(tiny_runs.place()) not in call_of(run, FACTS)
+    assert [base_name(path) for path in ("/a/b.txt", "b.txt", "C:\\a\\b.txt", "a/b/")] == ["b.txt"] * 3 + [
+        "b"
+    ]
+
+
+def test_a_run_that_gave_exactness_up_says_so():
+    assert is_exact(FACTS)
+    assert not is_exact({**FACTS, "exact": "no: --fast"})
+    assert "fast=True" in call_of(tiny_runs.run_of("causal"), {**FACTS, "exact": "no: --fast"})

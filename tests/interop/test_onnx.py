@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -20,18 +21,20 @@ import translators
 from commands import ask
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
-from headstart.decoding.search import Sampling
+from headstart.config.generation import GenerationConfig
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
 from headstart.errors import RunFailed, TryAgain, UserError
-from headstart.interop import card_usage, onnx, onnx_check
+from headstart.inference.generate import generate
+from headstart.inference.predict import predict
+from headstart.inference.translate import texts_of, translate
+from headstart.interop import onnx, onnx_graphs
+from headstart.interop.model_card import usage
 from headstart.interop.onnx import TOLERANCE, export_onnx
-from headstart.interop.onnx_check import Agreement, check, session
-from headstart.interop.onnx_parts import parts_of
+from headstart.interop.onnx_graphs import Agreement, check, graphs_of, session
 from headstart.model.model import build
-from headstart.model.presets import HeadConfig, preset
-from headstart.training.generating import generate
-from headstart.training.predicting import predict
-from headstart.training.translating import Beam, Search, texts_of, translate
 
 TEXTS = [
     "le livre est très belle.",
@@ -93,7 +96,7 @@ def test_an_export_is_checked_complete_and_quiet(exported):
     assert done.files == ("README.md", "frame.json", "model.onnx", "tokenizer.json")
     assert sorted(done.files) == sorted(path.name for path in done.directory.iterdir())
     assert done.difference <= TOLERANCE
-    assert done.batches == onnx_check.CASES
+    assert done.batches == onnx_graphs.CASES
     assert not list(done.directory.parent.glob(".tmp-*"))
     ours = (tiny_runs.path_of("classification") / "tokenizer.json").read_bytes()
     assert (done.directory / "tokenizer.json").read_bytes() == ours
@@ -168,7 +171,7 @@ def copied(exported, monkeypatch):
 def test_a_check_that_fails_leaves_nothing(copied, tmp_path, monkeypatch):
     for difference in (2 * TOLERANCE, float("inf"), float("nan")):
         monkeypatch.setattr(onnx, "check", lambda *_, difference=difference: Agreement(difference, 1))
-        with pytest.raises(RunFailed, match="differs from the model") as caught:
+        with refused("mismatch", "0.0001", by=RunFailed) as caught:
             export_onnx(tiny_runs.path_of("classification"), tmp_path / "out")
         assert caught.value.exit_code == 1
         assert list(tmp_path.iterdir()) == []
@@ -178,7 +181,7 @@ def test_a_graph_that_onnxruntime_cannot_read_leaves_nothing(tmp_path, monkeypat
     monkeypatch.setattr(
         onnx, "_write_graph", lambda part, model, path, is_large: path.write_bytes(b"no graph")
     )
-    with pytest.raises(RunFailed, match="onnxruntime cannot compute the graph"):
+    with refused("failed", "onnxruntime", by=RunFailed):
         export_onnx(tiny_runs.path_of("classification"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
@@ -222,7 +225,7 @@ def test_without_the_extra_the_way_to_get_it_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(
         onnx.importlib.util, "find_spec", lambda name: None if name == "onnxscript" else real(name)
     )
-    with pytest.raises(UserError, match=r"needs onnxscript.*\n.*pip install 'headstart\[onnx\]'"):
+    with refused("no-package", "onnxscript", "pip install 'headstart[onnx]'"):
         export_onnx("no run either", tmp_path / "out")
 
 
@@ -272,7 +275,7 @@ def test_every_option_of_a_model_is_exported(name, tmp_path):
         for number, parameter in enumerate(model.parameters()):
             generator = torch.Generator().manual_seed(number)
             parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
-    for part in parts_of(model):
+    for part in graphs_of(model):
         onnx._write_graph(part, model, tmp_path / part.file, is_large=False)
     assert check(model, tmp_path, length=32, cases=40).difference <= 1e-5
 
@@ -287,7 +290,7 @@ def test_onnxruntime_alone_translates_as_headstart_does(kind, tmp_path):
     texts = small.sentences(6, seed=31)
     code = python_of(done.directory) + f"\nprint(json.dumps([translate(text) for text in {texts!r}]))"
     answers = json.loads(run_alone(done.directory, code))
-    search = Search(beam=Beam(beams=1))
+    search = GenerationConfig(beam=1)
     found = [one.candidates[0].ids for one in translate(run, texts, tiny_runs.MACHINE, search)]
     special = run.vocabularies.target.special_ids
     for ours, theirs in zip(found, answers, strict=True):
@@ -304,7 +307,7 @@ def test_onnxruntime_alone_goes_on_with_a_text_as_headstart_does(tmp_path):
     run = tiny_runs.run_of("rotary")
     done = export_onnx(run, tmp_path / "out")
     code = python_of(done.directory) + '\nprint(json.dumps(generate("le livre", 6)))'
-    (ours,) = generate(run, "le livre", tiny_runs.MACHINE, max_tokens=6, sampling=Sampling())
+    (ours,) = generate(run, "le livre", tiny_runs.MACHINE, GenerationConfig(max_tokens=6))
     assert ours.text
     assert json.loads(run_alone(done.directory, code)) == "le livre" + ours.text
 
@@ -334,7 +337,7 @@ def test_the_cards_way_with_sentencepiece_gives_our_ids(tmp_path):
     sentencepiece = pytest.importorskip("sentencepiece")
     from io import BytesIO
 
-    from headstart.text.tokenizer import Tokenizer
+    from headstart.tokenizers.tokenizer import Tokenizer
 
     written = BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -345,6 +348,8 @@ def test_the_cards_way_with_sentencepiece_gives_our_ids(tmp_path):
     tokenizer.save(tmp_path)
     reading = {"tokenizer": str(tmp_path / "tokenizer.json"), "unknown": tokenizer.roles["unknown"]}
     names = {"json": json, "base64": base64, "sentencepiece": sentencepiece, "reading": reading}
-    exec(card_usage._SENTENCEPIECE, names)
+    run = dataclasses.replace(tiny_runs.run_of("classification"), tokenizer=tokenizer)
+    code = usage(run, "onnx")
+    exec(code[code.index("def opened") : code.index("def framed")], names)
     for text in [*small.sentences(5, seed=2), "日本 livre"]:
         assert names["encode"](text) == tokenizer.encode(text).tolist()

@@ -10,6 +10,8 @@ import pytest
 import small
 import tiny_runs
 import torch
+import translators
+from refusals import refused
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -18,10 +20,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 import headstart
-from headstart.errors import UserError
-from headstart.training.budget import Budget
-from headstart.training.finetune import finetune
-from headstart.training.loop import LoopConfig
+from headstart.config.training import LoopConfig
+from headstart.errors import IntegrityError, UserError
+from headstart.interop.sklearn import kept, opened
+from headstart.interop.text_input import InputError
+from headstart.training.tasks.finetune import finetune
 
 SHAPE = {"width": 16, "ffn": 24, "heads": 2, "depth": 1, "context": 64}
 HERE = {"threads": 1, "device": "cpu", "precision": "fp32"}
@@ -31,7 +34,7 @@ LABELS = ["oui" if "belle" in text else "non" for text in TEXTS]
 
 def classifier(**parameters):
     return headstart.TextClassifier(
-        **{"overrides": SHAPE, "vocab": 320, "length": 24, "steps": 2, **HERE, **parameters}
+        **{"model": SHAPE, "vocab": 320, "length": 24, "steps": 2, **HERE, **parameters}
     )
 
 
@@ -112,7 +115,7 @@ def failures(estimator, expected):
 @pytest.mark.slow
 def test_the_classifier_passes_scikit_learns_checks_but_for_those_of_numbers():
     learner = NumberClassifier(
-        overrides=SHAPE, vocab=320, epochs=12, batch=32, learning_rate=5e-3, pooling="mean", **HERE
+        model=SHAPE, vocab=320, epochs=12, batch=32, learning_rate=5e-3, pooling="mean", **HERE
     )
     unexpected, needless, messages = failures(learner, CLASSIFIER_CANNOT_PASS)
     assert unexpected == {}
@@ -142,7 +145,7 @@ def test_check_estimator_has_nothing_against_the_estimators_themselves(make):
 def test_fit_learns_what_finetune_learns(tmp_path):
     rows = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
     result = finetune(
-        rows, out=tmp_path / "run", overrides=SHAPE, vocab=320, length=24, budget=Budget(steps=2), valid_share=0,
+        rows, out=tmp_path / "run", model=SHAPE, vocab=320, length=24, steps=2, valid_share=0,
         loop=LoopConfig(), machine=tiny_runs.MACHINE,
     )  # fmt: skip
     assert fitted().result_["weights_sha256"] == result["weights_sha256"]
@@ -163,7 +166,7 @@ def test_a_share_held_out_is_measured_by():
 def test_fit_starts_from_a_run():
     learner = headstart.TextClassifier(tiny_runs.path_of("causal"), steps=2, freeze="base", **HERE)
     learner.fit(TEXTS, LABELS)
-    began, now = tiny_runs.run_of("causal").model, learner._opened().model
+    began, now = tiny_runs.run_of("causal").model, learner._loaded.model
     assert torch.equal(now.base.embedding.tokens.weight, began.base.embedding.tokens.weight)
 
 
@@ -274,7 +277,7 @@ def test_pairs_are_two_columns():
         ([["a", "b"], ["c", 1]], r"X\[1, 1\]: is 1"),
     ],
 )
-def test_what_is_no_text_is_refused_by_its_place(texts, message):
+def test_what_is_no_text_is_refused_by_its_row(texts, message):
     for estimator, use in ((fitted(), "predict"), (encoder(), "fit")):
         with pytest.raises(ValueError, match=message) as caught:
             getattr(estimator, use)(texts)
@@ -299,7 +302,7 @@ def test_what_is_not_fitted_says_so():
 def test_parameters_are_kept_as_they_are_and_cloned():
     learner = classifier(start="scratch", valid=0.1)
     assert clone(learner).get_params() == learner.get_params()
-    assert learner.get_params()["overrides"] is SHAPE
+    assert learner.get_params()["model"] is SHAPE
     assert learner.set_params(steps=3).steps == 3
 
 
@@ -327,7 +330,7 @@ def test_an_encoder_goes_before_a_linear_classifier():
 
 @pytest.mark.parametrize("pool", ["mean", "first", "last"])
 def test_vectors_are_those_of_embed(pool):
-    from headstart.training.predicting import embed
+    from headstart.inference.predict import embed
 
     found = encoder(pool=pool).fit_transform(TEXTS)
     expected = [one.vectors for one in embed(tiny_runs.run_of("causal"), TEXTS, tiny_runs.MACHINE, pool)]
@@ -338,7 +341,7 @@ def test_vectors_are_those_of_embed(pool):
 def test_an_encoder_refuses_what_it_cannot_read(tmp_path):
     with pytest.raises(ValueError, match="is not a run"):
         headstart.TextEncoder(tmp_path).fit(TEXTS)
-    with pytest.raises(ValueError, match="pool is 'tokens'"):
+    with refused("bad-value", "pool is 'tokens'", by=InputError):
         encoder(pool="tokens").fit(TEXTS)
 
 
@@ -351,7 +354,7 @@ def test_a_kept_run_is_found_again_and_is_a_run_like_any_other(tmp_path):
     written = (run / "weights.safetensors").stat().st_mtime_ns
     classifier(directory=tmp_path).fit(TEXTS, LABELS)
     assert (run / "weights.safetensors").stat().st_mtime_ns == written
-    assert headstart.load(run).config.labels == ["non", "oui"]
+    assert headstart.load(run).config.label_names == ["non", "oui"]
     assert headstart.load(run).config.data.train == "X"
     assert learner.result_["weights_sha256"] == headstart.load(run).digest
 
@@ -384,5 +387,45 @@ def test_bytes_that_were_changed_are_refused():
     weights = bytearray(again.run_["weights.safetensors"])
     weights[-1] ^= 1
     again.run_ = {**again.run_, "weights.safetensors": bytes(weights)}
-    with pytest.raises(Exception, match="not those that were written"):
+    with pytest.raises(Exception, match=r"weights\.safetensors"):
         again.predict(TEXTS)
+
+
+# ---- a run as plain bytes -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kept_files():
+    return kept(tiny_runs.run_of("classification"))
+
+
+def test_what_is_opened_is_what_was_kept(kept_files):
+    before, after = tiny_runs.run_of("classification"), opened(kept_files, "tuned")
+    assert (after.digest, after.config, str(after.path)) == (before.digest, before.config, "tuned")
+    assert after.tokenizer.fingerprint == before.tokenizer.fingerprint
+    for (name, one), (_, other) in zip(
+        before.model.named_parameters(), after.model.named_parameters(), strict=True
+    ):
+        assert torch.equal(one, other), name
+
+
+def test_all_of_it_is_bytes(kept_files):
+    assert set(kept_files) == {"config.toml", "tokenizer.json", "weights.safetensors", "result.json"}
+    assert {type(content) for content in kept_files.values()} == {bytes}
+
+
+@pytest.mark.parametrize("name", ["config.toml", "weights.safetensors"])
+def test_a_file_that_is_missing_is_named(kept_files, name):
+    with refused("missing", name, by=IntegrityError):
+        opened({key: value for key, value in kept_files.items() if key != name}, "tuned")
+
+
+def test_a_flipped_bit_is_found(kept_files):
+    raw = kept_files["weights.safetensors"]
+    with refused("corrupt", by=IntegrityError):
+        opened({**kept_files, "weights.safetensors": raw[:-1] + bytes([raw[-1] ^ 1])}, "tuned")
+
+
+def test_two_tokenizers_are_refused():
+    with refused("wrong-run", str(translators.run_of("separate").path)):
+        kept(translators.run_of("separate"))

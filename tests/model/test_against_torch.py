@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
 from headstart.model.model import build
-from headstart.model.presets import HeadConfig, preset
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +146,7 @@ def test_pre_norm_is_torchs_norm_first():
     theirs = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(16), enable_nested_tensor=False)
     copy_weights(ours.base.stack, theirs.layers)
     x = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(0))
-    from headstart.model.masks import Mask
+    from headstart.model.attention import Mask
 
     mixed = ours.base.stack(x, Mask(), torch.arange(6)[None])
     torch.testing.assert_close(mixed, theirs(x), rtol=0, atol=1e-10)

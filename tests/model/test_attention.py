@@ -5,8 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.model.attention import LayerCache, attend, attend_with_weights
-from headstart.model.masks import Mask, build_mask, subsequent_mask, token_positions
+from headstart.kernels.attention import attend
+from headstart.model.attention import Mask, attend_with_weights, build_mask, subsequent_mask
+from headstart.model.positions import token_positions
 
 
 def grid(text):
@@ -30,10 +31,9 @@ def test_causal_with_padding_by_hand():
 
 def test_documents_side_by_side_by_hand():
     documents = torch.tensor([[0, 0, 1, 1, 1]])
-    both = {"query_documents": documents, "key_documents": documents}
-    mask = build_mask(5, 5, causal=True, **both)
+    mask = build_mask(5, 5, causal=True, documents=documents)
     assert torch.equal(mask.allowed[0, 0], grid("10000 11000 00100 00110 00111"))
-    mask = build_mask(5, 5, causal=False, keys_present=grid("11110"), **both)
+    mask = build_mask(5, 5, causal=False, keys_present=grid("11110"), documents=documents)
     assert torch.equal(seen_by(mask)[0, 0], grid("11000 11000 00110 00110 00110"))
 
 
@@ -65,10 +65,7 @@ def attention_cases(draw):
         present = torch.rand(batch, keys, generator=generator) < 0.6
     if draw(st.booleans()):
         documents = torch.randint(3, (batch, keys), generator=generator).cumsum(1)
-    mask = build_mask(
-        queries, keys, causal=causal, keys_present=present,
-        query_documents=None if documents is None else documents[:, keys - queries :], key_documents=documents,
-    )  # fmt: skip
+    mask = build_mask(queries, keys, causal=causal, keys_present=present, documents=documents)
 
     def draw_tensor(length):
         return torch.randn(batch, heads, length, width, dtype=torch.float64, generator=generator)
@@ -118,15 +115,3 @@ def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(path, dtype):
     out.sum().backward()
     for tensor in (query, key, value):
         assert tensor.grad.isfinite().all()
-
-
-def test_cache_keeps_what_it_was_given_while_it_grows():
-    cache, keys, values = LayerCache(), torch.randn(2, 3, 200, 4), torch.randn(2, 3, 200, 4)
-    start = 0
-    for step in (1, 5, 70, 1, 123):
-        held = cache.extend(keys[:, :, start : start + step], values[:, :, start : start + step])
-        start += step
-        assert torch.equal(held[0], keys[:, :, :start])
-        assert torch.equal(held[1], values[:, :, :start])
-    cache.select(torch.tensor([1, 1, 0]))
-    assert torch.equal(cache.held()[0], keys[[1, 1, 0]])

@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import model_configs
 
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
 from headstart.model.blocks import new_record
 from headstart.model.model import build
-from headstart.model.presets import HeadConfig, preset
 
 SINGLE = ("causal", "bidirectional")
 QUICK = settings(deadline=None, max_examples=40)
@@ -122,18 +123,6 @@ def test_cached_decoding_equals_decoding_at_once(config, length):
     close(torch.cat(steps, dim=1), model.base(source, target, source_present=present))
 
 
-def test_a_cache_follows_the_rows_that_are_selected():
-    model = make(preset("tiny", vocab=9))
-    tokens = tokens_for(model.config, 3, 6)
-    present = torch.arange(6)[None] >= torch.tensor([[0], [2], [3]])
-    cache = model.base.new_cache()
-    model.base(tokens[:, :5], present=present[:, :5], cache=cache)
-    rows = torch.tensor([2, 0])
-    cache.select(rows)
-    step = model.base(tokens[rows, 5:], cache=cache)
-    close(step, model.base(tokens, present=present)[rows, 5:])
-
-
 @QUICK
 @given(model_configs())
 def test_recording_the_weights_changes_no_output(config):
@@ -171,14 +160,6 @@ def test_an_empty_row_in_a_batch_gives_no_nan():
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
-def test_dropout_works_only_in_training():
-    model = build(preset("lab", vocab=9), HeadConfig(kind="lm"))
-    tokens = tokens_for(model.config, 2, 6)
-    assert not torch.equal(model(tokens), model(tokens))
-    model.eval()
-    assert torch.equal(model(tokens), model(tokens))
-
-
 def test_bf16_autocast_works_for_every_preset():
     for name in ("lab", "tiny", "gpt2", "bert-base", "modern-small"):
         config = preset(name, vocab=9, width=32, heads=2, ffn=32, depth=1)
@@ -186,32 +167,6 @@ def test_bf16_autocast_works_for_every_preset():
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(tokens_for(config, 2, 5), present=torch.ones(2, 5, dtype=torch.bool))
         assert logits.isfinite().all()
-
-
-@pytest.mark.parametrize("kv_heads", [1, 2])
-def test_heads_that_share_keys_are_heads_whose_keys_are_the_same(kv_heads):
-    """By hand: the rows of a key's and a value's head, repeated for each of the heads that share them."""
-    shape = {"vocab": 13, "width": 16, "depth": 2, "heads": 4, "ffn": 8, "context": 16}
-    shared = make(preset("modern-small", kv_heads=kv_heads, bias=True, **shape))
-    full = make(preset("modern-small", bias=True, **shape))
-    own, other = dict(shared.named_parameters()), dict(full.named_parameters())
-    with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.normal_(0, 0.3, generator=torch.Generator().manual_seed(len(name)))
-            if ".qkv." not in name:
-                other[name].copy_(parameter)
-                continue
-            query, *both = parameter.split([16, 4 * kv_heads, 4 * kv_heads])
-            repeated = [
-                part.unflatten(0, (kv_heads, 4)).repeat_interleave(4 // kv_heads, 0).flatten(0, 1)
-                for part in both
-            ]
-            other[name].copy_(torch.cat([query, *repeated]))
-    tokens = tokens_for(shared.config, 2, 9)
-    close(shared(tokens), full(tokens))
-    cache = shared.base.new_cache()
-    shared.base(tokens[:, :8], cache=cache)
-    assert cache.layers[0][0].held()[0].shape == (2, kv_heads, 8, 4)
 
 
 def test_one_segment_is_that_of_both_texts():

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from strategies import heads_for, model_configs
 from torch import nn
 
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
 from headstart.model.model import build
-from headstart.model.presets import HeadConfig, preset
 
 
 @settings(deadline=None, max_examples=40)

@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
+from refusals import refused
 
-from headstart.errors import UserError
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
 from headstart.model.model import build
 from headstart.model.positions import Rotation, sinusoids
-from headstart.model.presets import HeadConfig, preset
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 8, 9])
@@ -57,7 +58,7 @@ def test_beyond_the_context(positions, length):
     model = build(config, HeadConfig(kind="lm"))
     tokens = torch.randint(11, (2, length), generator=torch.Generator().manual_seed(0))
     if positions == "learned" and length > 8:
-        with pytest.raises(UserError, match=f"{length} tokens, but the learned positions end at 8"):
+        with refused("too-large", f"{length} tokens", "end at 8"):
             model(tokens)
     else:
         assert model(tokens).isfinite().all()

@@ -5,11 +5,12 @@ import pytest
 import small
 import torch
 
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
+from headstart.data.labelled import LabelledSet
 from headstart.model.model import build
-from headstart.model.presets import HeadConfig, preset
 from headstart.objectives.classification import Classification, framed_texts
-from headstart.text.frames import causal_frame, masked_frame
-from headstart.text.labelled import LabelledSet
+from headstart.tokenizers.templates import template_of
 
 TARGETS = {
     "classification": np.arange(20) % 3,
@@ -24,7 +25,7 @@ def labelled(texts_b=None):
 
 
 def make(kind="classification", length=12, texts_b=None, batch=6):
-    frame = masked_frame(small.tokenizer()) if texts_b else causal_frame(small.tokenizer())
+    frame = template_of(small.tokenizer(), "masked") if texts_b else template_of(small.tokenizer(), "causal")
     examples = framed_texts(labelled(texts_b), small.tokenizer(), frame, length)
     classes = 1 if kind == "regression" else 3
     head = HeadConfig(kind=kind, classes=classes)

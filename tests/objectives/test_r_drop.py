@@ -8,21 +8,20 @@ import small
 import tiny_runs
 import torch
 import translators
+from refusals import refused
 
-from headstart.errors import UserError
-from headstart.interop.make_again import call_of
+from headstart.config.presets import preset
+from headstart.interop.model_card import call_of
 from headstart.model.heads import IGNORED
 from headstart.model.model import build
-from headstart.model.presets import preset
-from headstart.objectives import twice
+from headstart.objectives import objective as objectives
+from headstart.objectives.batches import with_target_positions
 from headstart.objectives.classification import predict
-from headstart.objectives.places import placed
+from headstart.objectives.objective import symmetric_kl, token_symmetric_kl
 from headstart.objectives.translation import Translation, framed_side
-from headstart.objectives.twice import disagreement, token_disagreement
-from headstart.text.frames import frame_of, target_frame_of
-from headstart.training.budget import Budget
-from headstart.training.finetune import finetune
-from headstart.training.loading import load
+from headstart.runs.load import load
+from headstart.tokenizers.templates import target_template_of, template_of
+from headstart.training.tasks.finetune import finetune
 
 
 def tensors(batch):
@@ -36,11 +35,11 @@ def read_twice(weight, **fields):
     return objective, build(config, objective.head).train(), tensors(objective.batch_at(0, 0))
 
 
-def test_disagreement_by_hand():
+def test_symmetric_kl_by_hand():
     # (3/4, 1/4) and (1/2, 1/2): the mean of KL(p|q) and KL(q|p) is 1/2 · (1/4 ln 3/2 − 1/4 ln 1/2) = ln 3 / 8.
     first, second = torch.tensor([[math.log(3.0), 0.0]]), torch.tensor([[1.0, 1.0]])
-    assert disagreement(first, second).item() == pytest.approx(math.log(3) / 8)
-    assert disagreement(first, first).item() == 0
+    assert symmetric_kl(first, second).item() == pytest.approx(math.log(3) / 8)
+    assert symmetric_kl(first, first).item() == 0
 
 
 def test_without_dropout_the_readings_agree_and_the_loss_is_the_usual_one():
@@ -71,8 +70,10 @@ def test_rows_that_fill_a_batch_up_do_not_count():
     objective, model, _ = read_twice(0.7)
     given = {key: value for key, value in objective.batch_at(0, 0).items() if key != "rows"}
     objective.batch = len(given["tokens"]) + 3
-    found, filled = (objective.loss(model, tensors(one)) for one in (given, objective.filled(given)))
-    assert (tensors(objective.filled(given))["targets"] == IGNORED).sum() == 3
+    found, filled = (
+        objective.loss(model, tensors(one)) for one in (given, objective.pad_to_static_shape(given))
+    )
+    assert (tensors(objective.pad_to_static_shape(given))["targets"] == IGNORED).sum() == 3
     assert filled.sum.item() == pytest.approx(found.sum.item(), rel=1e-5)
     assert int(filled.count) == int(found.count)
 
@@ -86,14 +87,14 @@ def test_nothing_is_read_twice_where_a_run_is_measured():
 def test_a_run_has_it_and_is_not_continued_without(tmp_path):
     files = tiny_runs.files()
     common = {
-        "out": tmp_path / "run", "overrides": {**tiny_runs.SHAPE, "context": 64, "dropout": 0.2}, "length": 16,
-        "tokenizer": small.tokenizer(), "budget": Budget(steps=3), "machine": tiny_runs.MACHINE,
+        "out": tmp_path / "run", "model": {**tiny_runs.SHAPE, "context": 64, "dropout": 0.2}, "length": 16,
+        "tokenizer": small.tokenizer(), "steps": 3, "machine": tiny_runs.MACHINE,
     }  # fmt: skip
     finetune(files["classification", "train"], r_drop=0.5, **common)
     run = load(tmp_path / "run")
     assert run.config.r_drop == 0.5
     assert "r_drop=0.5," in call_of(run, {})
-    with pytest.raises(UserError, match=r"r_drop was 0.5, is 0.0"):
+    with refused("changed", "r_drop was 0.5, is 0.0"):
         finetune(files["classification", "train"], **common)
 
 
@@ -103,7 +104,7 @@ def test_a_run_has_it_and_is_not_continued_without(tmp_path):
 def translation_read_twice(weight, **fields):
     words = small.tokenizer()
     sides = [small.sentences(6, seed=seed) for seed in (5, 6)]
-    frames = frame_of(words, "causal"), target_frame_of(words, "causal")
+    frames = template_of(words, "causal"), target_template_of(words, "causal")
     framed = [framed_side(texts, words, frame, 32) for texts, frame in zip(sides, frames, strict=True)]
     objective = Translation(
         *framed, 300, words.id_of("pad"), words.id_of("pad"), smoothing=0.1, r_drop=weight
@@ -112,7 +113,11 @@ def translation_read_twice(weight, **fields):
         "transformer-tiny", vocab=small.tokenizer().size, width=16, heads=2, ffn=24, depth=1, decoder_depth=1,
         attention_dropout=0.0, ffn_dropout=0.0, **fields,
     )  # fmt: skip
-    return objective, build(config, objective.head).train(), tensors(placed(objective.batch_at(0, 0)))
+    return (
+        objective,
+        build(config, objective.head).train(),
+        tensors(with_target_positions(objective.batch_at(0, 0))),
+    )
 
 
 def test_a_translation_is_charged_for_what_its_two_readings_differ_in_at_every_token():
@@ -135,27 +140,27 @@ def test_a_translation_is_charged_for_what_its_two_readings_differ_in_at_every_t
     assert int(found.count) == int((batch["targets"] != IGNORED).sum())
 
 
-def test_a_translation_without_dropout_has_the_usual_loss_and_slopes():
+def test_a_translation_without_dropout_has_the_usual_loss_and_grads():
     objective, model, batch = translation_read_twice(5.0, dropout=0.0)
-    slopes = []
+    grads = []
     for weight in (5.0, 0.0):
         objective.r_drop = weight
         model.zero_grad()
         objective.loss(model, batch).sum.backward()
-        slopes.append([p.grad.clone() for p in model.parameters()])
-    for one, other in zip(*slopes, strict=True):
+        grads.append([p.grad.clone() for p in model.parameters()])
+    for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_tokens_in_chunks_differ_by_as_much_and_have_the_same_slopes(monkeypatch):
+def test_tokens_in_chunks_differ_by_as_much_and_have_the_same_grads(monkeypatch):
     torch.manual_seed(0)
     matrix = torch.randn(7, 4)
     first, second = (torch.randn(10, 4, requires_grad=True) for _ in range(2))
     counts = torch.arange(10) != 8
     found = []
     for size in (1 << 20, 3 * 7):
-        monkeypatch.setitem(twice.CHUNK_LOGITS, "cpu", size)
-        total = token_disagreement(lambda x: x @ matrix.T, first, second, counts, 7)
+        monkeypatch.setitem(objectives.CHUNK_LOGITS, "cpu", size)
+        total = token_symmetric_kl(lambda x: x @ matrix.T, first, second, counts, 7)
         found.append([total.detach(), *torch.autograd.grad(total, (first, second))])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
@@ -167,11 +172,13 @@ def test_a_translator_has_it_in_its_configuration_and_its_card(tmp_path):
     run = load(tmp_path / "run")
     assert run.config.r_drop == 0.5
     assert "r_drop=0.5," in call_of(run, {})
-    with pytest.raises(UserError, match="--r-drop"):
+    with refused("bad-value", "--r-drop"):
         translators.train(tmp_path / "other", r_drop=-1.0)
 
 
-@pytest.mark.parametrize(("task", "weight"), [("regression", 1.0), ("classification", -1.0)])
-def test_what_it_cannot_be_is_refused(task, weight, tmp_path):
-    with pytest.raises(UserError, match="--r-drop"):
+@pytest.mark.parametrize(
+    ("task", "weight", "code"), [("regression", 1.0, "conflict"), ("classification", -1.0, "bad-value")]
+)
+def test_what_it_cannot_be_is_refused(task, weight, code, tmp_path):
+    with refused(code, "--r-drop"):
         finetune(tiny_runs.files()[task, "train"], out=tmp_path / "run", task=task, r_drop=weight)

@@ -4,17 +4,19 @@ import numpy as np
 import pytest
 import small
 import torch
+from refusals import refused
 
-from headstart.errors import UserError
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
+from headstart.config.training import TranslationOptions
 from headstart.model.heads import IGNORED
 from headstart.model.model import build
-from headstart.model.presets import HeadConfig, preset
+from headstart.objectives.batches import micro_batches, to_device
 from headstart.objectives.translation import Ragged, Translation, framed_side
-from headstart.text.frames import causal_frame
-from headstart.training.batches import micro_batches, to_device
+from headstart.tokenizers.templates import template_of
 
 WORDS = small.tokenizer()
-FRAME = causal_frame(WORDS)
+FRAME = template_of(WORDS, "causal")
 SOURCES, TARGETS = small.sentences(40, seed=1), small.sentences(40, seed=2)
 
 
@@ -35,7 +37,7 @@ def tensors(batch):
 
 
 def test_the_target_goes_in_after_begin_and_comes_out_before_end():
-    batch = objective().collated(np.array([3, 5]))
+    batch = objective().collate(np.array([3, 5]))
     for row, number in enumerate((3, 5)):
         source, target = WORDS.encode(SOURCES[number]).tolist(), WORDS.encode(TARGETS[number]).tolist()
         begin, end = WORDS.id_of("begin"), WORDS.id_of("end")
@@ -50,7 +52,7 @@ def test_the_target_goes_in_after_begin_and_comes_out_before_end():
 def test_the_smoothed_loss_by_hand():
     """Nine tenths of each target are the token, one tenth is spread over all tokens."""
     net, goal, plain = model(), objective(smoothing=0.1), objective()
-    batch = tensors(goal.collated(np.arange(4)))
+    batch = tensors(goal.collate(np.arange(4)))
     logs = net(batch["tokens"], batch["written"], source_present=batch["present"]).log_softmax(-1)
     counted = batch["targets"] != IGNORED
     nll = -logs[counted].gather(-1, batch["targets"][counted][:, None]).sum()
@@ -66,7 +68,7 @@ def test_the_smoothed_loss_by_hand():
 
 def test_where_it_is_trained_only_what_it_is_trained_by_is_computed():
     goal = objective(smoothing=0.1)
-    batch = tensors(goal.collated(np.arange(4)))
+    batch = tensors(goal.collate(np.arange(4)))
     assert goal.loss(model(is_training=True), batch).log == {}
     assert goal.loss(model(is_training=True), batch).sum.item() == pytest.approx(
         goal.loss(model(), batch).sum.item()
@@ -75,11 +77,11 @@ def test_where_it_is_trained_only_what_it_is_trained_by_is_computed():
 
 def test_padding_and_company_change_nothing():
     net, goal = model(), objective(smoothing=0.1)
-    together = goal.loss(net, tensors(goal.collated(np.arange(6))))
-    alone = [goal.loss(net, tensors(goal.collated(np.array([row])))) for row in range(6)]
+    together = goal.loss(net, tensors(goal.collate(np.arange(6))))
+    alone = [goal.loss(net, tensors(goal.collate(np.array([row])))) for row in range(6)]
     assert together.sum.item() == pytest.approx(sum(one.sum.item() for one in alone))
     assert together.count.item() == sum(one.count.item() for one in alone)
-    parts = micro_batches(goal.collated(np.arange(6)), 4)
+    parts = micro_batches(goal.collate(np.arange(6)), 4)
     assert together.sum.item() == pytest.approx(sum(goal.loss(net, tensors(p)).sum.item() for p in parts))
 
 
@@ -118,5 +120,5 @@ def test_ragged_pads_as_a_loop_would():
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
 def test_a_smoothing_that_means_nothing_is_refused(smoothing):
-    with pytest.raises(UserError, match="smoothing"):
-        objective(smoothing)
+    with refused("bad-value", "label_smoothing"):
+        TranslationOptions(label_smoothing=smoothing)

@@ -1,24 +1,24 @@
 """The report: one small file that asks for nothing, says everything, and is the same for the same study."""
 
+import csv
+import io
 import itertools
-import json
 import re
 from pathlib import Path
 
 import pytest
 import synthetic_study
-from commands import ask
+from hypothesis import given
+from hypothesis import strategies as st
 from page_reading import Page
 
 import headstart.report.page as module
-from headstart.cli.main import VERBS
 from headstart.errors import IntegrityError, UserError
-from headstart.report.page import report_page, write_report
-from headstart.report.study_file import read_study, read_timing
-from headstart.report.wording import duration, estimate, operations, percent, points, probability, size
+from headstart.report.page import COLUMNS, _cell, class_shares, plain, results_csv, settings, write_report
+from headstart.study.record import StudyRecord, Timing, parse
 
 SECTIONS = [
-    "Accuracy over epochs", "Accuracy over labels", "Scores", "Differences", "Head start", "Mistakes", "Pretraining",
+    "Accuracy over epochs", "Accuracy over labels", "Scores", "Differences", "Savings", "Mistakes", "Pretraining",
     "Data", "Costs", "Every trial", "Configuration",
 ]  # fmt: skip
 CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -41,10 +41,6 @@ def page(whole):
 
 def written(tmp_path, found, clock=None):
     return Page(write_report(synthetic_study.write(tmp_path, found, clock)).read_text())
-
-
-def headings(page, level):
-    return [tag for tag in page.tags if tag[0] == level]
 
 
 # ---- one file -----------------------------------------------------------------------------------------------
@@ -117,9 +113,20 @@ def test_the_verdict_comes_first_and_the_sections_in_order(page):
 
 
 def test_a_score_is_written_with_its_interval(page, whole):
-    score = read_study(whole.parent).scores[-1].accuracy
+    score = StudyRecord.load(whole.parent).scores[-1].accuracy
     said = f"{100 * score.value:.1f}\xa0% ({100 * score.low:.1f} to {100 * score.high:.1f})"
     assert " ".join(said.split()) in page.text
+
+
+def test_scores_stand_by_budget_in_the_order_of_the_arms(tmp_path):
+    found = synthetic_study.study(budgets=(200, 50), seeds=2)
+    found["scores"] = found["scores"][::-1]
+    text = written(tmp_path, found).text
+    table = text[text.index("Accuracy and macro-F1 by number of labels and arm") :]
+    for budget in (50, 200):
+        table = table[table.index(f"{budget} labels") :]
+        places = [table.index(f" {arm['name']} ") for arm in found["arms"]]
+        assert places == sorted(places)
 
 
 def test_a_failed_trial_is_shown_with_its_error(page):
@@ -131,7 +138,7 @@ def test_a_failed_trial_is_shown_with_its_error(page):
 
 def test_leaks_costs_command_and_seeds_are_there(page):
     for said in (
-        "test also in train 43", "test also in train, nearly the same 7", "together 15,000 700,000 2.6 MB",
+        "test also in train 43", "test also in train, near-duplicates 7", "together 15,000 700,000 2.6 MB",
         "leaves out the 55 test texts", "headstart study --corpus 'fr reviews.txt'", "0, 1, 2",
         "The whole study took 4 min 11 s, 2 jobs side by side, 1 thread each", "652,800 parameters",
         "more than 1,600", "The pretraining has paid for itself after 3 fine-tunings.", "3.6 × 10¹³",
@@ -139,25 +146,32 @@ def test_leaks_costs_command_and_seeds_are_there(page):
         assert said in page.text, said
 
 
+def test_what_each_base_has_learned_is_told(page):
+    said = (
+        "causal-s0: The base has learned: loss 2.26 where frequencies give 6.5. Frozen, it is at +30.1 points"
+    )
+    assert said in page.text
+
+
 def test_what_a_study_does_not_have_does_not_appear(tmp_path):
     found = synthetic_study.study(budgets=(200,), seeds=1)
-    found |= {"pretraining": [], "differences": [], "head_start": [], "break_even": None, "confusion": [], "items": [],
-              "power": None, "verdict": []}  # fmt: skip
-    found["data"] |= {"corpus": [], "leaks": {}, "leaked_test_rows": None, "valid": None}
+    found |= {"pretraining": [], "differences": [], "savings": [], "break_even": None, "confusion": [], "items": [],
+              "verdict": []}  # fmt: skip
+    found["data"] |= {"corpus": [], "leaks": {}, "leaked_test_rows": 0}
     for score in found["scores"]:
         score["accuracy_without_leaks"] = None
     page = written(tmp_path, found)
     for name in (
         "Pretraining",
         "Differences",
-        "Head start",
+        "Savings",
         "Mistakes",
         "Without leaks",
         "Leaks",
         "Unlabelled",
     ):
         assert not re.search(rf"\b{name}\b", page.text), name
-    assert "This study came to no verdict." in page.text
+    assert "This study has no verdict." in page.text
     assert "No times were measured." in page.text
 
 
@@ -166,21 +180,17 @@ def test_a_study_in_which_everything_failed_has_a_page(tmp_path):
     found["trials"] = [
         t | {"status": "failed", "error": "no", "accuracy": None, "curve": []} for t in found["trials"]
     ]
-    nothing = {"value": None, "low": None, "high": None}
-    found["scores"] = [
-        s | {"seeds": 0, "failed": 1, "accuracy": nothing, "macro_f1": None} for s in found["scores"]
-    ]
-    found["differences"] = [
-        d | {"value": None, "low": None, "high": None, "p": None} for d in found["differences"]
-    ]
+    none = dict.fromkeys(("accuracy", "macro_f1", "accuracy_without_leaks"))
+    found["scores"] = [s | {"seeds": 0, "failed": 1, **none} for s in found["scores"]]
+    found["differences"] = []
     assert "12 runs failed" in written(tmp_path, found).text
 
 
-def test_many_classes_are_told_by_their_commonest_mistakes(tmp_path):
+def test_many_classes_are_told_by_their_most_frequent_mistakes(tmp_path):
     found = synthetic_study.study(labels=[f"c{i}" for i in range(20)])
     found["confusion"][0]["matrix"][3][5] = 9_876
     page = written(tmp_path, found)
-    assert "majority: the commonest mistakes" in page.text
+    assert "majority: the most frequent mistakes" in page.text
     assert "c3 c5 9,876" in page.text
 
 
@@ -194,27 +204,21 @@ def test_times_that_cannot_be_read_are_said_to_be_missing(tmp_path):
     synthetic_study.write(tmp_path, synthetic_study.study())
     (tmp_path / "timing.json").write_text("{")
     with pytest.raises(IntegrityError):
-        read_timing(tmp_path)
+        Timing.load(tmp_path)
     assert (
         "The measured times are missing: timing.json cannot be read"
         in Page(write_report(tmp_path).read_text()).text
     )
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        (percent(0.81249), "81.2\xa0%"), (percent(None), "–"), (percent(-0.00001), "0.0\xa0%"), (points(0.12), "+12.0"),
-        (points(-0.012), "−1.2"), (points(-0.0001), "−0.0"), (points(-0.0), "+0.0"), (probability(0.0004), "< 0.001"),
-        (probability(1.0), "1.000"),
-        (operations(2.1e12), "2.1\xa0×\xa010¹²"), (operations(950), "950"), (operations(9.99e12), "1.0\xa0×\xa010¹³"),
-        (duration(3.14), "3.1\xa0s"), (duration(59.99), "60.0\xa0s"), (duration(251.3), "4\xa0min 11\xa0s"),
-        (duration(7500), "2\xa0h 05\xa0min"), (duration(3599.7), "1\xa0h 00\xa0min"), (size(1_500_000), "1.5\xa0MB"),
-        (size(12), "12\xa0bytes"), (estimate(None), "–"),
-    ],
-)  # fmt: skip
-def test_numbers_are_written_so(said, expected):
-    assert said == expected
+def test_the_kept_model_is_told_with_the_mean_of_its_seeds(tmp_path):
+    content = synthetic_study.study()
+    accuracy = {"value": 0.8125, "low": 0.79, "high": 0.83}
+    content["kept_model"] = {"arm": "combined", "kind": "combined", "budget": 1600, "accuracy": accuracy}
+    synthetic_study.write(tmp_path, content)
+    words = write_report(tmp_path).read_text()
+    assert "the best arm on valid, combined with 1,600 labels" in words
+    assert "81.2" in words.split("Expect the mean of its seeds")[1][:40]
 
 
 def test_only_a_budget_of_every_row_is_called_all_labels(tmp_path):
@@ -297,94 +301,87 @@ def test_text_and_lines_stand_out_by_day_and_by_night(block):
     assert contrast(colours["failed"], colours["paper"]) >= 4.5
 
 
-# ---- what is no study ---------------------------------------------------------------------------------------
-
-
-def test_a_directory_without_a_study_says_what_is_expected(tmp_path):
-    with pytest.raises(UserError, match=r"no study\.json") as caught:
-        write_report(tmp_path)
-    assert "headstart study --out" in caught.value.fix
-    with pytest.raises(UserError, match="not a directory"):
-        write_report(tmp_path / "nowhere")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"format": 1}', b"[" * 100_000])
-def test_a_broken_study_is_an_integrity_error_with_the_fix(tmp_path, raw):
-    (tmp_path / "study.json").write_bytes(raw)
-    with pytest.raises(IntegrityError) as caught:
-        write_report(tmp_path)
-    assert "run `headstart study` again" in caught.value.fix
-    assert not (tmp_path / "report.html").exists()
-
-
-REQUIRED = [
-    "format", "name", "command", "config", "verdict", "data", "model", "arms", "budgets", "seeds", "pretraining",
-    "trials", "scores", "differences", "head_start", "confusion", "items",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REQUIRED)
-def test_a_missing_field_is_named(tmp_path, name):
-    found = synthetic_study.study(budgets=(50,), seeds=1)
-    del found[name]
-    synthetic_study.write(tmp_path, found)
-    with pytest.raises(IntegrityError, match=f"{name} is missing"):
-        write_report(tmp_path)
-
-
-def test_a_field_of_another_type_is_named_with_its_place(tmp_path):
-    found = synthetic_study.study(budgets=(50,), seeds=1)
-    found["trials"][2]["accuracy"] = "good"
-    synthetic_study.write(tmp_path, found)
-    with pytest.raises(IntegrityError, match=r"trials\[2\]\.accuracy is not a number"):
-        write_report(tmp_path)
-
-
-def test_another_format_is_refused(tmp_path):
-    synthetic_study.write(tmp_path, synthetic_study.study(budgets=(50,), seeds=1) | {"format": 2})
-    with pytest.raises(IntegrityError, match="has format 2, this version reads 1"):
-        write_report(tmp_path)
-
-
-def test_numbers_that_are_not_finite_do_not_exist(tmp_path):
-    found = synthetic_study.study(budgets=(50, 200), seeds=1)
-    found["scores"][3]["accuracy"]["low"] = float("nan")
-    found["trials"][4]["accuracy"] = float("inf")
-    text = write_report(synthetic_study.write(tmp_path, found)).read_text()
-    assert not re.search(r"\b(nan|inf)\b", text, re.IGNORECASE)
-
-
-# ---- the command --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def headstart(monkeypatch, capsys):
-    monkeypatch.setitem(VERBS, "report", "headstart.cli.report:report")
-    return lambda *line: ask(capsys, ["report", *map(str, line)])
-
-
-def test_the_verb_writes_the_report_again(tmp_path, headstart):
-    synthetic_study.write(tmp_path, synthetic_study.study(budgets=(50,), seeds=1))
-    answer = headstart(tmp_path, "--json")
-    assert answer.code == 0
-    assert json.loads(answer.out) == {
-        "report": str(tmp_path / "report.html"), "results": str(tmp_path / "results.csv"),
-    }  # fmt: skip
-    expected = report_page(read_study(tmp_path))
-    assert (tmp_path / "report.html").read_text() == expected
-    assert "wrote" in headstart(tmp_path).out
-
-
-def test_the_verb_has_exit_codes(tmp_path, headstart):
-    answer = headstart(tmp_path)
-    assert answer.code == 2
-    assert "fix: give the directory" in answer.err
-    (tmp_path / "study.json").write_text("{}")
-    assert headstart(tmp_path).code == 3
+# ---- an unfinished study --------------------------------------------------------------------------------------------
 
 
 def test_an_unfinished_study_is_called_so(tmp_path):
     (tmp_path / "study.toml").write_text("")
     with pytest.raises(UserError, match="not finished"):
         write_report(tmp_path)
+
+
+def test_many_classes_are_the_largest_and_the_rest():
+    classes = {f"c{number}": number for number in range(1, 7)}
+    assert class_shares(classes, most=6) == list(classes.items())
+    assert class_shares(classes, most=3) == [("c6", 6), ("c5", 5), ("4 others", 10)]
+
+
+def test_settings_are_titled_lists():
+    config = {"a": {"x": 1, "y": [2, "z"]}, "b": [{"k": None}, {"k": True}], "empty": {}}
+    assert settings(config) == [
+        ("a", [("x", "1"), ("y", "2, z")]), ("b 1", [("k", "–")]), ("b 2", [("k", "true")]),
+    ]  # fmt: skip
+
+
+def test_values_are_plain():
+    assert [plain(value) for value in ("", [], 0.5, "é", {"a": "é"})] == ["–", "–", "0.5", "é", '{"a": "é"}']
+
+
+# ---- results.csv: every number once, and no formula for a spreadsheet ---------------------------------------
+
+
+def rows_of(found):
+    text = results_csv(parse(StudyRecord, found, "study.json"))
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_every_trial_score_and_difference_has_its_rows():
+    found = synthetic_study.study(extra=("scratch-long",))
+    rows = rows_of(found)
+    assert list(rows[0]) == COLUMNS
+    kinds = [row["record"] for row in rows]
+    assert kinds.count("trial") == 2 * len(found["trials"])
+    assert kinds.count("score") == 3 * len(found["scores"])
+    assert kinds.count("difference") == len(found["differences"])
+
+
+def test_numbers_are_the_numbers_of_the_study():
+    found = synthetic_study.study()
+    rows = rows_of(found)
+    trial = found["trials"][-1]
+    row = [r for r in rows if r["record"] == "trial" and r["measure"] == "accuracy"][-1]
+    assert float(row["value"]) == trial["accuracy"]
+    assert (row["arm"], int(row["budget"]), int(row["seed"])) == (
+        trial["arm"],
+        trial["budget"],
+        trial["seed"],
+    )
+    score = next(r for r in rows if r["record"] == "score")
+    assert float(score["low"]) == found["scores"][0]["accuracy"]["low"]
+    difference = next(r for r in rows if r["record"] == "difference")
+    assert float(difference["p_holm"]) == found["differences"][0]["p_holm"]
+
+
+def test_a_failed_trial_has_its_row_and_its_error_and_no_value():
+    found = synthetic_study.study(failed=[("scratch", 50, 1)])
+    failed = [row for row in rows_of(found) if row["status"] == "failed"]
+    assert {(row["arm"], row["budget"], row["seed"], row["value"]) for row in failed} == {
+        ("scratch", "50", "1", "")
+    }
+    assert failed[0]["error"] == "the loss is not finite at step 12"
+
+
+def test_negative_numbers_stay_numbers():
+    found = synthetic_study.study()
+    found["differences"][0] |= {"value": -0.25, "low": -0.5}
+    row = next(r for r in rows_of(found) if r["record"] == "difference")
+    assert (float(row["value"]), float(row["low"])) == (-0.25, -0.5)
+
+
+@given(st.text(max_size=30))
+def test_no_text_cell_begins_a_formula(text):
+    for start in ("", "=", "+", "-", "@", "\t", "\r", " =", "＝"):
+        cell = _cell(start + text)
+        assert not cell.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"))
+        if start:
+            assert cell.startswith("'")

@@ -1,28 +1,29 @@
 """The charts of a study: true to the numbers, in the page's colours, readable with many arms or with few."""
 
-import itertools
 import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
 import synthetic_study
-from hypothesis import given
-from hypothesis import strategies as st
 
-from headstart.report.arm_marks import arm_marks
-from headstart.report.chart_parts import spread
-from headstart.report.epochs_chart import band_over_seeds, epochs_chart, epochs_limits
-from headstart.report.forest_chart import forest_chart, holds_up
-from headstart.report.study_charts import labels_chart, pretraining_chart
-from headstart.report.study_file import Arm, CurvePoint, Difference, Study, Trial, _typed
+from headstart.report.chart_parts import arm_marks
+from headstart.report.study_charts import (
+    band_over_seeds,
+    epochs_chart,
+    epochs_limits,
+    forest_chart,
+    labels_chart,
+    pretraining_chart,
+)
+from headstart.study.record import CurvePoint, StudyRecord, TrialRecord, parse
 
 OBJECTIVES = ("causal", "masked", "masked-nsp")
 EXTRA = ("frozen", "shuffled", "scratch-long")
 
 
 def typed(found):
-    return _typed(Study, found, "", "study.json")
+    return parse(StudyRecord, found, "study.json")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,8 @@ def flat_lines(svg, colour):
 
 
 def trial(seed, *points, status="done"):
-    return Trial("scratch", 50, seed, status, curve=[CurvePoint(epoch, value) for epoch, value in points])
+    curve = [CurvePoint(epoch=epoch, accuracy=value) for epoch, value in points]
+    return TrialRecord(arm="scratch", budget=50, seed=seed, status=status, curve=curve)
 
 
 def test_the_band_is_the_mean_the_lowest_and_the_highest_seed():
@@ -107,7 +109,7 @@ def test_tfidf_stands_at_what_it_reached_on_valid_not_on_test():
             one["tries"] = [{"rate": 1, "accuracy": 0.6}, {"rate": 10, "accuracy": 0.7 + 0.02 * one["seed"]}]
     study = typed(found)
     chart = epochs_chart(study, arm_marks(study.arms), 50)
-    assert "TF-IDF and logistic regression 71.0\xa0% at once" in chart.words
+    assert "TF-IDF and logistic regression 71.0\xa0% without epochs" in chart.words
     ticks = [int(text) for text in texts(chart.narrow) if text.isdigit() and int(text) > 20]
     used = [
         node
@@ -135,7 +137,7 @@ def test_scratch_with_the_compute_of_the_pretraining_does_not_stretch_the_epochs
 
 def test_small_charts_share_their_axis():
     study = typed(synthetic_study.study())
-    marks, shared = arm_marks(study.arms), epochs_limits(study)
+    marks, shared = arm_marks(study.arms), epochs_limits(study, *study.budgets)
     low, high = shared
     assert low < min(p.accuracy for t in study.trials for p in t.curve)
     assert high > max(p.accuracy for t in study.trials for p in t.curve)
@@ -146,29 +148,12 @@ def test_small_charts_share_their_axis():
     assert ticks[0] == ticks[1]
 
 
-def test_a_difference_holds_up_by_its_adjusted_p_else_by_p_else_by_its_interval():
-    def row(**more):
-        return Difference("a", "b", 50, "equal labels", 0.1, **more)
-
-    assert not holds_up(row(low=0.01, high=0.2, p=0.04, p_holm=0.08))
-    assert holds_up(row(low=0.01, high=0.2, p=0.04))
-    assert holds_up(row(low=0.01, high=0.2))
-    assert not holds_up(row(low=-0.01, high=0.2))
-    assert not holds_up(row())
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.001, 0.2))
-def test_labels_never_overlap_and_stay_in_order(wanted, gap):
-    places = spread(sorted(wanted), gap, 0.0, 1.0)
-    assert all(b - a >= gap - 1e-9 for a, b in itertools.pairwise(places))
-    if gap * (len(wanted) - 1) <= 1:
-        assert places[0] >= -1e-9
-        assert places[-1] <= 1 + 1e-9
-
-
-def test_labels_that_are_apart_stay_where_they_are_and_close_ones_make_room_evenly():
-    np.testing.assert_allclose(spread([0.1, 0.5, 0.9], 0.1, 0, 1), [0.1, 0.5, 0.9])
-    np.testing.assert_allclose(spread([0.5, 0.5], 0.1, 0, 1), [0.45, 0.55])
+def test_token_frequencies_are_a_line_in_the_measure_of_the_curve(large):
+    chart = pretraining_chart(large, arm_marks(large.arms), "bits_per_byte")
+    end = large.pretraining[0].curve[-1]
+    assert f"token frequencies alone give {6.5 * end.bits_per_byte / end.loss:.3f} (causal)" in chart.words
+    assert "frequencies" in texts(chart.wide)
+    assert "6.500 (masked)" in pretraining_chart(large, arm_marks(large.arms), "loss").words
 
 
 # ---- what is not there is not drawn -------------------------------------------------------------------------
@@ -187,41 +172,11 @@ def test_one_budget_is_drawn_as_a_row_for_each_arm():
     assert "log scale" not in str(chart.wide)
 
 
-def test_an_estimate_without_an_interval_is_a_point():
-    found = synthetic_study.study(budgets=(50, 200))
-    for score in found["scores"]:
-        score["accuracy"] |= {"low": None, "high": None}
-    study = typed(found)
-    assert "(" not in labels_chart(study, arm_marks(study.arms)).words
-
-
 def test_masked_objectives_are_drawn_by_their_loss(drawn):
     bits, loss = drawn[-2:]
     assert "causal" in texts(bits.wide)
     assert "masked" not in texts(bits.wide)
     assert {"masked", "masked-nsp"} <= set(texts(loss.wide))
-
-
-# ---- marks --------------------------------------------------------------------------------------------------
-
-
-def test_arms_of_the_largest_study_differ_in_colour_and_in_marker(large):
-    marks = arm_marks(large.arms)
-    assert len(marks) == 9
-    assert len({mark.colour for mark in marks.values()}) == 9
-    assert len({mark.marker for mark in marks.values()}) == 9
-
-
-def test_an_arm_looks_the_same_in_every_study(large):
-    small = arm_marks(typed(synthetic_study.study()).arms)
-    many = arm_marks(large.arms)
-    assert all(small[name] == many[name] for name in ("majority", "tfidf", "scratch"))
-    assert small["finetuned"].colour == many["finetuned-causal"].colour
-
-
-def test_more_arms_than_colours_still_have_marks():
-    arms = [Arm(f"arm{i}", "other", "") for i in range(25)]
-    assert len(arm_marks(arms)) == 25
 
 
 # ---- the drawing --------------------------------------------------------------------------------------------
@@ -265,7 +220,7 @@ def test_a_dollar_sign_is_no_formula_and_other_scripts_are_kept():
     charts = all_charts(study)
     assert text in texts(charts[0].wide)
     assert text in texts(charts[1].wide)
-    assert f"{text} less scratch" in texts(charts[2].narrow)
+    assert f"{text} minus scratch" in texts(charts[2].narrow)
 
 
 def _renamed(value, old, new):

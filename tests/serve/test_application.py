@@ -10,21 +10,22 @@ import small
 import synthetic_study
 import tiny_runs
 import translators
+from refusals import refused
 
-from headstart.decoding.search import Sampling
+from headstart.config.generation import GenerationConfig
 from headstart.errors import UserError
+from headstart.inference.attention_maps import attention_of
+from headstart.inference.attribution import attribution_of
+from headstart.inference.generate import generate
+from headstart.inference.perplexity import score_tokens
+from headstart.inference.predict import predict
+from headstart.inference.translate import translate
 from headstart.report.page import report_page
-from headstart.report.study_file import read_study, read_timing
-from headstart.serve import desk, messages
+from headstart.runs.load import SERVES
+from headstart.serve import messages, service
 from headstart.serve.messages import ATTENTION_TOKENS, MOST_CHARACTERS, MOST_TOKENS
 from headstart.serve.models import CAN, Models
-from headstart.training.attending import attention_of
-from headstart.training.generating import generate
-from headstart.training.influence import influence_of
-from headstart.training.predicting import predict
-from headstart.training.token_steps import score_tokens
-from headstart.training.translating import translate
-from headstart.training.using import SERVES
+from headstart.study.record import StudyRecord, Timing
 
 TEXT = "une histoire vraiment belle."
 KINDS = ("classification", "multilabel", "regression", "pairs", "causal", "learned", "masked")
@@ -95,7 +96,7 @@ def test_a_text_that_is_cut_says_so(served):
 @pytest.mark.parametrize("method", ["gradient", "leave-one-out"])
 def test_influence_is_told_with_its_method(served, method):
     answer = served.post("/api/classify", run="classification", text=TEXT, influence=method)[1]
-    expected = influence_of(tiny_runs.run_of("classification"), TEXT, tiny_runs.MACHINE, method=method)
+    expected = attribution_of(tiny_runs.run_of("classification"), TEXT, tiny_runs.MACHINE, method=method)
     assert answer["influence"] == expected.as_json()
     assert answer["influence"]["of"] == answer["label"]
 
@@ -105,10 +106,8 @@ def test_generate_writes_what_the_command_writes(served, kind):
     asked = {"run": kind, "prompt": "le livre", "max_tokens": 12, "temperature": 1.1, "top_k": 40, "seed": 3}
     status, whole = served.post("/api/generate", **asked, stream=False)
     assert status == 200
-    sampling = Sampling(temperature=1.1, top_k=40, top_p=0.95, seed=3)
-    (expected,) = generate(
-        tiny_runs.run_of(kind), "le livre", tiny_runs.MACHINE, max_tokens=12, sampling=sampling
-    )
+    config = GenerationConfig(temperature=1.1, top_k=40, top_p=0.95, seed=3, max_tokens=12)
+    (expected,) = generate(tiny_runs.run_of(kind), "le livre", tiny_runs.MACHINE, config)
     assert (whole["text"], whole["token_count"], whole["stop"]) == (
         expected.text, expected.token_count, expected.stop,
     )  # fmt: skip
@@ -166,7 +165,7 @@ def test_a_report_is_served_as_it_is_written_or_made_anew(served, study):
     path = "/api/studies/books/report"
     answer = served.get(path)
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-    assert answer.body.decode() == report_page(read_study(study), read_timing(study))
+    assert answer.body.decode() == report_page(StudyRecord.load(study), Timing.load(study))
     assert "sandbox" in answer.headers["Content-Security-Policy"]
     assert not (study / "report.html").exists()
     (study / "report.html").write_text("as it was")
@@ -201,12 +200,12 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
 
 
 def test_what_is_neither_a_run_nor_a_study_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"no config\.toml"):
+    with pytest.raises(UserError, match=r"config\.toml"):
         Models.at([tmp_path], tiny_runs.MACHINE)
     (tmp_path / "study.toml").touch()
-    with pytest.raises(UserError, match="not finished"):
+    with pytest.raises(UserError, match=tmp_path.name):
         Models.at([tmp_path], tiny_runs.MACHINE)
-    with pytest.raises(UserError, match="no run is given"):
+    with refused("missing"):
         Models.at([], tiny_runs.MACHINE)
 
 
@@ -222,7 +221,7 @@ def test_what_is_neither_a_run_nor_a_study_is_refused(tmp_path):
             "attention",
             {"run": "causal", "text": "x", "target": "y"},
             400,
-            "causal: is a causal run: it writes no",
+            "causal: is a causal run: it has no",
         ),
     ],
 )
@@ -240,27 +239,37 @@ def test_what_cannot_be_served_is_refused_with_a_fix(served, path, asked, status
             "classify",
             {"text": "x" * (MOST_CHARACTERS + 1)},
             "text is longer than 20,000 characters",
-            "give less of it",
+            "give a shorter one",
         ),
         ("classify", {}, "text is missing", "give it"),
-        ("classify", {"text": 5}, "text is no text", "give a text"),
-        ("classify", {"text": "x", "colour{0}": 1}, "colour{0} is not known here", "GET /openapi.json says"),
+        ("classify", {"text": 5}, "text is not a string", "give a string"),
+        (
+            "classify",
+            {"text": "x", "colour{0}": 1},
+            "colour{0} is an unknown field",
+            "GET /openapi.json describes",
+        ),
         (
             "classify",
             {"text": "x", "influence": "y"},
             "influence is not one",
             "'leave-one-out' or 'gradient'",
         ),
-        ("classify", {"text": "\ud800"}, "text is no Unicode text", "surrogates"),
-        ("classify", [], "the body is no object", "send one JSON object"),
+        ("classify", {"text": "\ud800"}, "text is not valid Unicode", "surrogates"),
+        ("classify", [], "the body is not an object", "send one JSON object"),
         ("generate", {"max_tokens": 10**9}, "max_tokens is too large", "give 512 at most"),
         ("generate", {"max_tokens": 0}, "max_tokens is too small", "give 1 or more"),
-        ("generate", {"max_tokens": "5"}, "max_tokens is no whole number", "give a whole number"),
+        ("generate", {"max_tokens": "5"}, "max_tokens is not an integer", "give an integer"),
         ("generate", {"seed": 2**63}, "seed is too large", "give less than 9,223,372,036,854,775,808"),
-        ("generate", {"stream": 1}, "stream is neither true nor false", "give true or false"),
+        ("generate", {"stream": 1}, "stream is not a boolean", "give true or false"),
         ("generate", {"temperature": -1.5}, "temperature is too small", "give 0 or more"),
-        ("generate", {"temperature": "hot"}, "temperature is no number", "give a number"),
-        ("generate", {"temperature": float("nan")}, "temperature is no finite number", "give a number"),
+        ("generate", {"temperature": "hot"}, "temperature is not a number", "give a number"),
+        (
+            "generate",
+            {"temperature": float("nan")},
+            "temperature is not a finite number",
+            "give a finite number",
+        ),
         ("generate", {"top_p": 0.0}, "top_p is too small", "give more than 0"),
     ],
 )
@@ -316,7 +325,7 @@ def test_an_error_that_nobody_thought_of_is_told_without_a_traceback(served, mon
     def broken(*arguments, **settings):
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr(desk, "score_tokens", broken)
+    monkeypatch.setattr(service, "score_tokens", broken)
     answer = served.ask("POST", "/api/score", json.dumps({"run": "causal", "text": "x"}))
     assert answer.status == 500
     assert b"secret" not in answer.body

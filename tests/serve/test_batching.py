@@ -9,13 +9,14 @@ import tiny_runs
 import translators
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
-from headstart.decoding.beam import Beam
+from headstart.config.generation import GenerationConfig
 from headstart.errors import UserError
-from headstart.serve.answers import LIKE, SHORT_TOKENS, alike, classified, translated
+from headstart.inference.predict import predict
+from headstart.inference.translate import Translator
 from headstart.serve.batching import Batcher
-from headstart.training.predicting import predict
-from headstart.training.translating import Search, Translator
+from headstart.serve.service import LIKE, SHORT_TOKENS, alike, classified, translated
 
 
 class Gated:
@@ -69,7 +70,7 @@ def test_one_that_cannot_be_done_does_not_take_the_others_with_it(gated):
     futures = {item: batcher.submit(item) for item in ("b", "bad", "c")}
     work.gate.release(10)
     assert [first.result(10), futures["b"].result(10), futures["c"].result(10)] == ["aa", "bb", "cc"]
-    with pytest.raises(UserError, match="bad"):
+    with refused("bad-value", "bad"):
         futures["bad"].result(10)
 
 
@@ -134,11 +135,11 @@ def numbers(answer):
 
 def test_translations_of_a_batch_are_those_of_one_by_one():
     translator = Translator.of(translators.run_of(), tiny_runs.MACHINE)
-    beams = [Beam(beams=2), Beam(beams=1), Beam(beams=2)]
+    beams = [GenerationConfig(beam=2), GenerationConfig(beam=1), GenerationConfig(beam=2)]
     texts = ["le livre est long.", "", "une histoire belle."]
     found = dict(translated(translator, list(zip(texts, beams, strict=True))))
     for place, (text, beam) in enumerate(zip(texts, beams, strict=True)):
-        (alone,) = translator.translate([text], Search(beam=beam))
+        (alone,) = translator.translate([text], beam)
         assert found[place]["text"] == alone.candidates[0].text
         assert found[place]["score"] == pytest.approx(alone.candidates[0].score, abs=1e-5)
         assert len(found[place]["target"]) == len(alone.candidates[0].ids) == len(found[place]["weights"])

@@ -14,12 +14,14 @@ def test_the_verdict_is_true_of_the_embedded_corpus(null, tmp_path):
     config = demo_config(null)
     study = dataclasses.replace(config.study, arms=["scratch", "finetuned"], budgets=[50])
     found = headstart.study(dataclasses.replace(config, study=study), out=tmp_path / "study")
-    (row,) = [d for d in found["differences"] if d["against"] == "scratch"]
-    text = " ".join(found["verdict"])
+    (row,) = [d for d in found.differences if d.against == "scratch"]
+    text = " ".join(found.verdict)
+    assert found.pretraining[0].base.status == "learned"
     if null:
-        assert row["p_holm"] >= 0.05
+        assert row.p_holm >= 0.05
         assert "Pretraining pays" not in text
+        assert "Pretraining makes no clear difference" in text
     else:
-        assert row["low"] > 0.1
-        assert "Pretraining pays here, against scratch" in text
+        assert row.low > 0.1
+        assert "Pretraining pays, compared with scratch" in text
         assert "Scratch needs" in text

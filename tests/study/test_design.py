@@ -2,15 +2,14 @@ import dataclasses
 
 import pytest
 
+from headstart.config.presets import preset
+from headstart.config.study import FinetunePart, StudyPart
 from headstart.errors import UserError
-from headstart.model.presets import preset
 from headstart.study.design import (
-    FinetunePart,
     Seeds,
-    StudyPart,
     arms_of,
+    learning_rates_of,
     pairs_of,
-    rates_of,
     steps_of,
     trials_of,
     with_budgets,
@@ -22,14 +21,17 @@ def names(study):
 
 
 def test_arms_of_one_objective_have_plain_names():
-    assert names(StudyPart()) == ["majority", "tfidf", "scratch", "frozen", "finetuned"]
+    assert names(StudyPart()) == [
+        "majority", "tfidf", "lsa", "scratch", "frozen", "finetuned", "combined",
+    ]  # fmt: skip
 
 
 def test_arms_of_several_objectives_carry_them_and_each_direction_has_its_scratch():
     study = StudyPart(objectives=["masked", "causal", "masked-nsp"])
     assert names(study) == [
-        "majority", "tfidf", "scratch-masked", "scratch-causal", "frozen-masked",
+        "majority", "tfidf", "lsa", "scratch-masked", "scratch-causal", "frozen-masked",
         "finetuned-masked", "finetuned-causal", "finetuned-masked-nsp",
+        "combined-masked", "combined-causal", "combined-masked-nsp",
     ]  # fmt: skip
 
 
@@ -49,12 +51,19 @@ def test_each_pretrained_arm_is_compared_with_the_scratch_that_reads_as_it_does(
     }  # fmt: skip
 
 
+def test_what_pretraining_adds_is_the_mix_less_tfidf_and_fine_tuning_less_lsa():
+    pairs = {(arm.name, other.name) for arm, other in pairs_of(arms_of(StudyPart()))}
+    assert {("combined", "tfidf"), ("finetuned", "lsa")} < pairs
+    assert not {pair for pair in pairs if "combined" in pair} - {("combined", "tfidf")}
+
+
 @pytest.mark.parametrize(
     ("changes", "fix"),
     [
         ({"arms": ["scrach"]}, "did you mean 'scratch'"),
         ({"objectives": ["maskd"]}, "did you mean 'masked'"),
         ({"objectives": []}, "causal, masked, masked-nsp"),
+        ({"arms": ["tfidf", "combined"]}, "give finetuned too"),
     ],
 )
 def test_unknown_arms_and_objectives_name_their_neighbour(changes, fix):
@@ -64,7 +73,7 @@ def test_unknown_arms_and_objectives_name_their_neighbour(changes, fix):
 
 def test_every_combination_is_one_trial_with_a_name_of_its_own():
     trials = list(trials_of(StudyPart(budgets=[50, 200], seeds=3)))
-    assert len({trial.name for trial in trials}) == len(trials) == 5 * 2 * 3
+    assert len({trial.name for trial in trials}) == len(trials) == 7 * 2 * 3
     assert "finetuned-b50-s2" in {trial.name for trial in trials}
 
 
@@ -80,8 +89,11 @@ def test_seeds_of_purposes_and_trials_are_all_different():
 
 
 def test_rates_are_given_or_three_by_the_width():
-    assert rates_of(FinetunePart(rates=[1e-3, 1e-4]), preset("tiny", vocab=100)) == [1e-4, 1e-3]
-    assert rates_of(FinetunePart(), preset("tiny", vocab=100)) == [3e-4, 1e-3, 3e-3]
+    assert learning_rates_of(FinetunePart(learning_rates=[1e-3, 1e-4]), preset("tiny", vocab=100)) == [
+        1e-4,
+        1e-3,
+    ]
+    assert learning_rates_of(FinetunePart(), preset("tiny", vocab=100)) == [3e-4, 1e-3, 3e-3]
 
 
 def test_small_budgets_get_enough_steps():

@@ -9,14 +9,14 @@ from small_study import MODEL, small_config, write_files
 
 import headstart
 from headstart.errors import UserError
-from headstart.study import material as material_module
+from headstart.machine import Machine
+from headstart.study import data as data_module
 from headstart.study import study as study_module
 from headstart.study import trial as trial_module
-from headstart.study.agenda import Outcome
+from headstart.study.data import prepare
 from headstart.study.design import Pretraining, trials_of
-from headstart.study.material import prepare
+from headstart.study.execution.scheduler import TaskResult
 from headstart.study.settings import read_study
-from headstart.training.machine import Machine
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +28,13 @@ def files(tmp_path_factory):
 def in_this_process(monkeypatch):
     """Tasks one after the other, and no process is started for them."""
 
-    def carry_out(tasks, work, jobs, *, on_share, on_outcome, tell):
+    def run_in_processes(tasks, work, jobs, *, on_share, on_result, log):
         for task in tasks:
             work(task.argument, lambda share: None)
-            on_outcome(Outcome(task.name, None, 0.0))
+            on_result(TaskResult(task.name, None, 0.0))
         return {}
 
-    monkeypatch.setattr(study_module, "carry_out", carry_out)
+    monkeypatch.setattr(study_module, "run_in_processes", run_in_processes)
 
 
 @pytest.fixture
@@ -44,14 +44,14 @@ def pretended_gpu(monkeypatch):
     def choose(device="auto", precision="auto", threads=None, *, fast=False):
         return Machine(torch.device("cpu"), "fp32", 1, ("fast: so it is",) if fast else (), fast)
 
-    for module in (material_module, study_module):
+    for module in (data_module, study_module, trial_module):
         monkeypatch.setattr(module, "choose", choose)
 
 
 def test_every_pretraining_and_trial_is_asked_to_be_fast(files, tmp_path, monkeypatch):
     config = small_config(files, arms=["finetuned"], budgets=[10], seeds=1)
-    material = prepare(config, MODEL, tmp_path / "study", "cpu", lambda line: None)
-    assert not material.config.study.fast
+    data = prepare(config, MODEL, tmp_path / "study", "cpu", lambda line: None)
+    assert not data.config.study.fast
     asked = []
 
     def choose(device, precision, threads, *, fast):
@@ -59,8 +59,8 @@ def test_every_pretraining_and_trial_is_asked_to_be_fast(files, tmp_path, monkey
         return Machine(torch.device("cpu"), "fp32", 1)
 
     monkeypatch.setattr(trial_module, "choose", choose)
-    study = dataclasses.replace(material.config.study, fast=True)
-    fast = dataclasses.replace(material, config=dataclasses.replace(material.config, study=study))
+    study = dataclasses.replace(data.config.study, fast=True)
+    fast = dataclasses.replace(data, config=dataclasses.replace(data.config, study=study))
     trial_module.run_pretraining(fast, Pretraining("causal", 0), lambda share: None)
     trial_module.run_trial(fast, next(iter(trials_of(study))), lambda share: None)
     assert asked == [("cpu", "fp32", 1, True)] * 2
@@ -72,9 +72,9 @@ def test_a_fast_study_says_so_and_goes_on_only_as_one(files, tmp_path, pretended
         tmp_path / "study",
         [],
     )
-    found = headstart.study(config, out=place, model=MODEL, jobs=1, fast=True, tell=told.append)
+    found = headstart.study(config, out=place, model=MODEL, jobs=1, fast=True, log=told.append)
     assert "fast: so it is" in told
-    assert found["config"]["study"]["fast"] is True
+    assert found.config["study"]["fast"] is True
     assert read_study(place / "study.toml")[0].study.fast
     assert json.loads((place / "timing.json").read_text())["machine"]["exact"] == "no, --fast"
     with pytest.raises(UserError, match=r"study\.fast was True, is False"):
@@ -102,7 +102,7 @@ def test_on_a_cpu_fast_changes_nothing_and_says_so(files, tmp_path):
             jobs=1,
             device="cpu",
             fast=fast,
-            tell=told.append if fast else print,
+            log=told.append if fast else print,
         )
         made[name] = [(place / file).read_bytes() for file in ("study.json", "study.toml")]
     assert made["exact"] == made["fast"]

@@ -15,7 +15,7 @@ import pytest
 from small_study import MODEL, small_config, write_files
 
 from headstart.cli.main import run as headstart
-from headstart.config import to_toml
+from headstart.config.toml import to_toml
 
 TESTS = str(Path(__file__).parent.parent)
 
@@ -73,9 +73,9 @@ import sys
 import threading
 import time
 from pathlib import Path
-import study_work
-from headstart.study.ray_workers import Need, carry_out_on_ray
-from headstart.study.agenda import Task
+import worker_tasks
+from headstart.study.execution.ray_workers import Resources, run_on_ray
+from headstart.study.execution.scheduler import Task
 from ray.cluster_utils import Cluster
 
 place = Path(sys.argv[1])
@@ -96,7 +96,7 @@ def lose_a_node():
 threading.Thread(target=lose_a_node).start()
 tasks = [Task(name, ("waits", str(place / name))) for name in ("a", "b")]
 tasks += [Task(name, ("works", str(place / name))) for name in ("c", "d")]
-found = carry_out_on_ray(tasks, study_work.work, None, need=Need(1), address=cluster.address)
+found = run_on_ray(tasks, worker_tasks.work, None, resources=Resources(1), address=cluster.address)
 assert [found[name].error for name in "abcd"] == [None] * 4, found
 assert (place / "a.tries").read_text() + (place / "b.tries").read_text() == "xxx"  # one of them twice
 cluster.shutdown()

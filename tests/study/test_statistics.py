@@ -265,9 +265,9 @@ def test_more_items_more_seeds_and_steadier_seeds_detect_less():
 
 def test_what_can_be_detected_is_said_with_what_it_rests_on():
     assert detectable_sentence(2000, 5, 3.14) == (
-        "with 2,000 test items and 5 seeds you can detect 3.1 points, if seeds deviate by 1 point"
+        "with 2,000 test items and 5 seeds you can detect 3.1 points, if the standard deviation over seeds is 1 point"
     )
-    assert "nothing is known of other seeds" in detectable_sentence(2000, 1, 2.5)
+    assert "without accounting for variation over seeds" in detectable_sentence(2000, 1, 2.5)
     assert "hardly any difference" in detectable_sentence(2, 2, detectable(2, 2))
 
 

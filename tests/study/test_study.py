@@ -9,15 +9,16 @@ import pytest
 from small_study import MODEL, small_config, write_files
 
 import headstart
-from headstart.errors import RunFailed, UserError
-from headstart.study import trial as trial_module
+from headstart.data.labelled import read_labelled
+from headstart.data.splits import label_subset
+from headstart.errors import UserError
+from headstart.runs.base_status import base_status
 from headstart.study.design import Seeds, trials_of
-from headstart.study.material import prepare
 from headstart.study.settings import read_study
-from headstart.text.labelled import read_labelled
-from headstart.text.splits import label_subset
 
-ARMS = ["majority", "tfidf", "scratch", "frozen", "finetuned", "shuffled", "scratch-long"]
+ARMS = [
+    "majority", "tfidf", "lsa", "scratch", "frozen", "finetuned", "combined", "shuffled", "scratch-long",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +45,12 @@ def read_study_run(path):
 def test_every_trial_is_there_and_done(finished):
     place, found = finished
     config, model = read_study(place / "study.toml")
-    assert {(t["arm"], t["budget"], t["seed"]) for t in found["trials"]} == {
+    assert {(t.arm, t.budget, t.seed) for t in found.trials} == {
         (t.arm.name, t.budget, t.seed) for t in trials_of(config.study)
     }
-    assert {t["status"] for t in found["trials"]} == {"done"}
+    assert {t.status for t in found.trials} == {"done"}
     assert model == MODEL
-    assert json.loads((place / "study.json").read_text()) == json.loads(json.dumps(found))
+    assert (place / "study.json").read_bytes() == found.to_json()
 
 
 def test_arms_share_rows_order_and_first_weights_but_not_each_others_seeds(finished):
@@ -85,58 +86,91 @@ def test_budgets_are_nested_and_every_arm_starts_from_its_base(finished, files):
 
 def test_the_rate_is_the_best_on_valid_and_every_neural_arm_has_as_many_tries(finished):
     _, found = finished
-    for trial in found["trials"]:
-        if trial["arm"] in ("majority", "tfidf"):
+    for trial in found.trials:
+        if trial.arm in ("majority", "tfidf", "lsa", "combined"):
             continue
-        assert [t["rate"] for t in trial["tries"]] == [0.001, 0.01]
-        best = max(trial["tries"], key=lambda t: (t["accuracy"], -t["loss"]))
-        assert trial["rate"] == best["rate"]
-        reached = [point["accuracy"] for point in trial["curve"]]
-        assert best["accuracy"] == (max(reached) if trial["arm"] == "scratch-long" else reached[-1])
+        assert [t.rate for t in trial.tries] == [0.001, 0.01]
+        best = max(trial.tries, key=lambda t: (t.accuracy, -t.loss))
+        assert trial.rate == best.rate
+        reached = [point.accuracy for point in trial.curve]
+        assert best.accuracy == (max(reached) if trial.arm == "scratch-long" else reached[-1])
 
 
 def test_scores_and_differences_are_those_of_the_predictions(finished, files):
     place, found = finished
-    labels = found["data"]["labels"]
+    labels = found.data.labels
     truth = np.array([labels.index(label) for label in read_labelled(files["test"]).labels])
     right = {}
     for trial in trials_of(read_study(place / "study.toml")[0].study):
         file = place / "trials" / trial.name / "trial.json"
         predictions = np.array(json.loads(file.read_text())["predictions"])
         right.setdefault((trial.arm.name, trial.budget), []).append((predictions == truth).mean())
-    for score in found["scores"]:
-        mean = np.mean(right[score["arm"], score["budget"]])
-        assert score["accuracy"]["value"] == pytest.approx(mean)
-        assert score["accuracy"]["low"] <= mean <= score["accuracy"]["high"]
-    for row in found["differences"]:
-        expected = np.mean(right[row["arm"], row["budget"]]) - np.mean(right[row["against"], row["budget"]])
-        assert row["value"] == pytest.approx(expected)
-    matrix = next(c["matrix"] for c in found["confusion"] if c["arm"] == "finetuned")
+    for score in found.scores:
+        mean = np.mean(right[score.arm, score.budget])
+        assert score.accuracy.value == pytest.approx(mean)
+        assert score.accuracy.low <= mean <= score.accuracy.high
+    for row in found.differences:
+        expected = np.mean(right[row.arm, row.budget]) - np.mean(right[row.against, row.budget])
+        assert row.value == pytest.approx(expected)
+    matrix = next(c.matrix for c in found.confusion if c.arm == "finetuned")
     assert np.trace(matrix) == pytest.approx(np.sum(right["finetuned", 20]) * len(truth))
+
+
+def test_the_mix_is_of_the_probabilities_that_the_two_arms_kept(finished):
+    place, found = finished
+    for trial in (trial for trial in found.trials if trial.arm == "combined"):
+        tables = []
+        for arm in ("tfidf", "finetuned"):
+            folder = place / "trials" / f"{arm}-b{trial.budget}-s{trial.seed}"
+            with np.load(folder / "probabilities.npz") as kept:
+                tables.append(kept["test"].astype(float))
+                assert kept["valid"].shape == (20, 2)
+            said = json.loads((folder / "trial.json").read_text())["predictions"]
+            assert tables[-1].argmax(axis=1).tolist() == said
+        mixed = (1 - trial.rate) * tables[0] + trial.rate * tables[1]
+        content = json.loads((place / "trials" / trial.name / "trial.json").read_text())
+        assert content["predictions"] == mixed.argmax(axis=1).tolist()
+        assert trial.operations == 0
 
 
 def test_majority_says_one_class_and_scratch_long_gets_the_base_s_compute(finished):
     _, found = finished
-    majority = [t for t in found["trials"] if t["arm"] == "majority"]
-    assert all(t["accuracy"] == pytest.approx(0.5, abs=0.01) for t in majority)
-    cost = {t["arm"]: t["operations"] for t in found["trials"] if t["budget"] == 20 and t["seed"] == 0}
-    base = next(p["operations"] for p in found["pretraining"] if p["name"] == "causal-s0")
+    majority = [t for t in found.trials if t.arm == "majority"]
+    assert all(t.accuracy == pytest.approx(0.5, abs=0.01) for t in majority)
+    cost = {t.arm: t.operations for t in found.trials if t.budget == 20 and t.seed == 0}
+    base = next(p.operations for p in found.pretraining if p.name == "causal-s0")
     assert cost["scratch-long"] == pytest.approx(cost["scratch"] + base, rel=0.02)
     assert cost["frozen"] < cost["finetuned"] == cost["scratch"]
 
 
+def test_every_pretraining_says_whether_it_has_learned_but_for_the_shuffled_one(finished):
+    place, found = finished
+    plain, shuffled = found.pretraining
+    assert shuffled.base is None
+    scores = {(score.arm, score.budget): score.accuracy.value for score in found.scores}
+    frozen = scores["frozen", 20] - scores["majority", 20]
+    assert plain.base.frozen_above_chance == pytest.approx(frozen)
+    assert dataclasses.replace(plain.base, frozen_above_chance=None) == base_status(
+        place / "pretrain" / plain.name
+    )
+    assert plain.base.status == "undertrained"
+    assert (plain.base.steps, plain.base.loss) == (plain.steps, plain.loss)
+    assert found.verdict[0] == plain.base.sentence
+    assert not any(s.startswith(("Pretraining hurts", "Pretraining makes")) for s in found.verdict)
+
+
 def test_study_json_has_no_clock_and_timing_has(finished):
     place, found = finished
-    assert '"seconds"' not in json.dumps(found)
+    assert '"seconds"' not in found.to_json().decode()
     timing = json.loads((place / "timing.json").read_text())
-    assert set(timing["trials"]) == {f"{t['arm']}-b{t['budget']}-s{t['seed']}" for t in found["trials"]}
+    assert set(timing["trials"]) == {f"{t.arm}-b{t.budget}-s{t.seed}" for t in found.trials}
     assert timing["seconds"] > 0
 
 
 def test_a_finished_study_does_nothing_again(finished, files, monkeypatch):
     place, _ = finished
     before = (place / "study.json").read_bytes()
-    monkeypatch.setattr("headstart.study.workers._Worker", None)  # nobody may be put to work
+    monkeypatch.setattr("headstart.study.execution.workers._Worker", None)  # nobody may be put to work
     headstart.study(small_config(files, arms=ARMS), out=place, model=MODEL, jobs=1)
     assert (place / "study.json").read_bytes() == before
 
@@ -157,7 +191,7 @@ def test_more_seeds_are_more_trials_and_the_old_ones_stay(finished, files, tmp_p
         model=MODEL,
         jobs=2,
     )
-    assert [t["seed"] for t in found["trials"] if t["arm"] == "finetuned"] == [0, 1, 2]
+    assert [t.seed for t in found.trials if t.arm == "finetuned"] == [0, 1, 2]
     assert (place / "trials" / "finetuned-b10-s0" / "trial.json").read_bytes() == before
 
 
@@ -181,12 +215,12 @@ def test_a_failed_trial_is_shown_and_the_study_goes_on(files, tmp_path):
     found = headstart.study(
         small_config(files, arms=["scratch", "finetuned"], budgets=[10]), out=place, model=MODEL, jobs=2
     )
-    (failed,) = [t for t in found["trials"] if t["status"] == "failed"]
-    assert (failed["arm"], failed["seed"]) == ("scratch", 1)
-    assert "rate-0.001" in failed["error"]
-    score = next(s for s in found["scores"] if s["arm"] == "scratch")
-    assert (score["seeds"], score["failed"]) == (1, 1)
-    assert any("1 of" in sentence and "failed" in sentence for sentence in found["verdict"])
+    (failed,) = [t for t in found.trials if t.status == "failed"]
+    assert (failed.arm, failed.seed) == ("scratch", 1)
+    assert "rate-0.001" in failed.error
+    score = next(s for s in found.scores if s.arm == "scratch")
+    assert (score.seeds, score.failed) == (1, 1)
+    assert any("1 of" in sentence and "failed" in sentence for sentence in found.verdict)
 
 
 def test_a_given_base_is_an_arm_and_brings_its_tokenizer_and_shape(finished, files, tmp_path):
@@ -196,10 +230,12 @@ def test_a_given_base_is_an_arm_and_brings_its_tokenizer_and_shape(finished, fil
         type(config)(study=config.study, reading=config.reading, finetune=config.finetune),
         out=tmp_path / "study", jobs=2,
     )  # fmt: skip
-    assert [arm["name"] for arm in found["arms"]] == ["scratch", "imported"]
+    assert [arm.name for arm in found.arms] == ["scratch", "imported"]
     shape = run_of(tmp_path / "study", "scratch-b10-s0")["model"]
     assert (shape["width"], shape["depth"]) == (MODEL["width"], MODEL["depth"])
-    assert found["differences"][0]["arm"] == "imported"
+    assert found.differences[0].arm == "imported"
+    assert found.start == base_status(base)
+    assert found.verdict[0] == found.start.sentence
 
 
 def test_several_objectives_have_equal_compute(files, tmp_path):
@@ -207,10 +243,10 @@ def test_several_objectives_have_equal_compute(files, tmp_path):
         small_config(files, arms=["finetuned"], objectives=["causal", "masked", "masked-nsp"], budgets=[10], seeds=1),
         out=tmp_path / "study", model=MODEL, jobs=2,
     )  # fmt: skip
-    assert [p["name"] for p in found["pretraining"]] == ["causal-s0", "masked-s0", "masked-nsp-s0"]
-    causal, *others = (p["operations"] for p in found["pretraining"])
+    assert [p.name for p in found.pretraining] == ["causal-s0", "masked-s0", "masked-nsp-s0"]
+    causal, *others = (p.operations for p in found.pretraining)
     assert others == pytest.approx([causal, causal], rel=0.05)
-    assert found["pretraining"][1]["steps"] > found["pretraining"][0]["steps"]
+    assert found.pretraining[1].steps > found.pretraining[0].steps
 
 
 def test_other_objectives_in_one_directory_are_refused(finished, files):
@@ -246,7 +282,7 @@ def test_several_pretraining_runs_are_each_the_base_of_their_seeds(files, tmp_pa
     found = headstart.study(config, out=tmp_path / "study", model=MODEL, jobs=2)
     starts = {run_of(tmp_path / "study", f"finetuned-b10-s{seed}")["start"] for seed in (0, 1)}
     assert len(starts) == 2
-    assert [p["name"] for p in found["pretraining"]] == ["causal-s0", "causal-s1"]
+    assert [p.name for p in found.pretraining] == ["causal-s0", "causal-s1"]
 
 
 def test_phases_of_pretraining_follow_each_other(files, tmp_path):
@@ -257,7 +293,7 @@ def test_phases_of_pretraining_follow_each_other(files, tmp_path):
     first, last = (tmp_path / "study" / "pretrain" / name for name in ("causal-s0-phase-1", "causal-s0"))
     result = json.loads((first / "result.json").read_text())
     assert read_study_run(last / "config.toml")["start"] == result["weights_sha256"]
-    assert found["pretraining"][0]["steps"] == 17
+    assert found.pretraining[0].steps == found.pretraining[0].base.steps == 17
 
 
 def test_pairs_of_texts_have_segments_in_every_arm(files, tmp_path):
@@ -271,58 +307,22 @@ def test_pairs_of_texts_have_segments_in_every_arm(files, tmp_path):
         Path(pairs[name]).write_text("\n".join(lines) + "\n")
     config = small_config(pairs, arms=["tfidf", "scratch", "finetuned"], budgets=[10], seeds=1)
     found = headstart.study(config, out=tmp_path / "study", model=MODEL, jobs=2)
-    assert {t["status"] for t in found["trials"]} == {"done"}
+    assert {t.status for t in found.trials} == {"done"}
     segments = {
         run_of(tmp_path / "study", f"{arm}-b10-s0")["model"]["segments"] for arm in ("scratch", "finetuned")
     }
     assert segments == {2}
 
 
-def diverging(monkeypatch, rates):
-    """Fine-tuning in this process, where these rates fail as a diverging run does."""
-    finetune = trial_module._finetune
-
-    def failing(material, trial, rate, *rest):
-        if rate in rates:
-            raise RunFailed("5 updates in a row were skipped")
-        finetune(material, trial, rate, *rest)
-
-    monkeypatch.setattr(trial_module, "_finetune", failing)
-
-
-@pytest.fixture
-def one_trial(files, tmp_path):
-    config = small_config(files, arms=["scratch"], budgets=[10], seeds=1)
-    material = prepare(config, MODEL, tmp_path / "study", "cpu", lambda line: None)
-    (trial,) = trials_of(material.config.study)
-    return material, trial
-
-
-def test_a_rate_that_diverges_loses_and_the_trial_goes_on(one_trial, monkeypatch):
-    diverging(monkeypatch, [0.01])
-    trial_module.run_trial(*one_trial, lambda share: None)
-    found = json.loads(trial_module.trial_file(*one_trial).read_text())
-    assert found["rate"] == 0.001
-    assert found["tries"][1] == {"rate": 0.01, "accuracy": 0.0, "loss": None}
-
-
-def test_a_trial_whose_rates_all_diverge_has_failed(one_trial, monkeypatch):
-    diverging(monkeypatch, [0.001, 0.01])
-    with pytest.raises(RunFailed, match="5 updates"):
-        trial_module.run_trial(*one_trial, lambda share: None)
-    assert not trial_module.trial_file(*one_trial).exists()
-
-
 @pytest.mark.parametrize(
     ("part", "changes"),
     [("study", {"seeds": 0}), ("study", {"pretrain_seeds": 0}), ("study", {"threads": 0}),
-     ("finetune", {"batch": 0}), ("finetune", {"rates": [0.0]})],
+     ("finetune", {"batch": 0}), ("finetune", {"learning_rates": [0.0]})],
 )  # fmt: skip
 def test_numbers_that_no_study_can_have_are_refused(part, changes, files, tmp_path):
     config = small_config(files)
-    config = dataclasses.replace(config, **{part: dataclasses.replace(getattr(config, part), **changes)})
-    with pytest.raises(UserError, match="give"):
-        headstart.study(config, out=tmp_path / "study", model=MODEL)
+    with pytest.raises(UserError, match=next(iter(changes))):
+        dataclasses.replace(getattr(config, part), **changes)
 
 
 def test_jobs_below_one_are_refused(files, tmp_path):
@@ -334,8 +334,8 @@ def test_without_valid_and_test_parts_of_train_are_split_off(files, tmp_path):
     config = small_config(files, arms=["majority", "tfidf"], budgets=[10])
     config = dataclasses.replace(config, finetune=dataclasses.replace(config.finetune, valid="", test=""))
     told = []
-    found = headstart.study(config, out=tmp_path / "study", model=MODEL, tell=told.append)
-    rows = {name: found["data"][name]["rows"] for name in ("train", "valid", "test")}
+    found = headstart.study(config, out=tmp_path / "study", model=MODEL, log=told.append)
+    rows = {name: getattr(found.data, name).rows for name in ("train", "valid", "test")}
     assert rows == {"train": 28, "valid": 4, "test": 8}
     assert any("no --test" in line for line in told)
 

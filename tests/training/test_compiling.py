@@ -7,11 +7,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
+from headstart.machine import Machine
 from headstart.model.model import build
-from headstart.model.presets import HeadConfig, preset
-from headstart.objectives.causal import Causal
-from headstart.training.compiling import LEAST_WORK, as_written, compiled, pays, quickened
-from headstart.training.machine import Machine
+from headstart.objectives.objective import Objective
+from headstart.objectives.pretraining import Causal
+from headstart.training.compiling import (
+    LEAST_WORK,
+    _fastest_attention,
+    accelerated,
+    compiled,
+    should_compile,
+    uncompiled,
+)
 
 
 def gradients(model, length=20):
@@ -35,7 +44,7 @@ def test_one_compilation_serves_all_blocks_with_the_same_numbers(name):
     torch._dynamo.utils.counters.clear()
     with compiled(model, True):
         found = gradients(model)
-        with as_written(True):
+        with uncompiled(True):
             gradients(model, 9)
     # The embedding, blocks whose input is a sum still to be made or is not, and the end of the stack.
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 4
@@ -48,13 +57,13 @@ def test_one_compilation_serves_all_blocks_with_the_same_numbers(name):
 def test_only_long_work_on_one_gpu_is_compiled():
     gpu, small = Machine(torch.device("cuda"), "bf16", 1), preset("lab", vocab=50)
     blocks = SimpleNamespace(length=256)
-    causal = Causal(blocks, 64)  # type: ignore[arg-type]
+    causal = Causal(blocks, 64)
     enough = math.ceil(LEAST_WORK / (64 * 256 * small.depth * small.width))
-    assert pays(causal, small, enough, gpu)
-    assert not pays(causal, small, enough - 1, gpu)
-    assert not pays(causal, small, enough, replace(gpu, device=torch.device("cpu")))
-    assert not pays(causal, small, enough, replace(gpu, ranks=SimpleNamespace(world=2)))
-    assert not pays(object(), small, 10**6, gpu)  # type: ignore[arg-type]
+    assert should_compile(causal, small, enough, gpu)
+    assert not should_compile(causal, small, enough - 1, gpu)
+    assert not should_compile(causal, small, enough, replace(gpu, device=torch.device("cpu")))
+    assert not should_compile(causal, small, enough, replace(gpu, ranks=SimpleNamespace(world=2)))
+    assert not should_compile(Objective(), small, 10**6, gpu)
 
 
 def test_where_exactness_is_given_up_residuals_are_summed_in_bf16_while_training():
@@ -62,8 +71,17 @@ def test_where_exactness_is_given_up_residuals_are_summed_in_bf16_while_training
     model.base.stack.blocks[0].register_forward_pre_hook(lambda block, given: seen.append(given[0].dtype))
     fast = Machine(torch.device("cpu"), "bf16", 1, is_fast=True)
     tokens = torch.ones(1, 3, dtype=torch.long)
-    with fast.autocast(), quickened(model, Causal(SimpleNamespace(length=3), 1), fast, False):  # type: ignore[arg-type]
+    with fast.autocast(), accelerated(model, Causal(SimpleNamespace(length=3), 1), fast, False):
         model.train()(tokens)
         model.eval()(tokens)
     model.train()(tokens)
     assert seen == [torch.bfloat16, torch.float32, torch.float32]
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_the_fastest_attention_kernel_computes_the_same(is_wanted):
+    query = torch.randn(1, 2, 5, 8, generator=torch.Generator().manual_seed(0))
+    plain = torch.nn.functional.scaled_dot_product_attention(query, query, query)
+    with _fastest_attention(is_wanted):
+        found = torch.nn.functional.scaled_dot_product_attention(query, query, query)
+    torch.testing.assert_close(found, plain)

@@ -3,7 +3,7 @@
 import pytest
 import tiny_runs
 
-from headstart.training.using import evaluate_run
+from headstart.inference.evaluate import evaluate_run
 
 
 @pytest.mark.parametrize("kind", ["causal", "masked", "masked-nsp", "classification", "regression", "pairs"])

@@ -82,7 +82,7 @@ async function readOn(reader) {
 }
 
 function gone() {
-  return new Problem("The server does not answer.", "see whether headstart serve is still running, and ask again");
+  return new Problem("The server does not answer.", "check that headstart serve is running, and try again");
 }
 
 function checked(line) {

@@ -9,11 +9,11 @@ import { secondOf, secondText } from "./texts.js";
 import { quoted, strip } from "./tokens.js";
 
 const KINDS = { self: "Self-attention", encoder: "Encoder over itself", decoder: "Decoder over itself", cross: "Decoder over encoder" };
-const CUT = "The text is longer than can be shown, or than the run reads; the rest was cut off.";
+const CUT = "The text is longer than the run reads or than can be shown; the rest was cut off.";
 const POSITIONS = {
-  sinusoidal: "Sines and cosines of ever longer waves are added to the embedding of each token (a row for each).",
-  learned: "These learned numbers are added to the embedding of each token (a row for each).",
-  rotary: "Nothing is added: queries and keys are turned, by angles whose sines and cosines these are (a row for each token).",
+  sinusoidal: "Sinusoids of increasing wavelength are added to the embedding of each token (one row per token).",
+  learned: "These learned vectors are added to the embedding of each token (one row per token).",
+  rotary: "Nothing is added: queries and keys are rotated by these angles, shown by sine and cosine (one row per token).",
 };
 
 /** Wire the tab. */
@@ -107,9 +107,9 @@ function enlarged(map, layer, head, last) {
   const weights = map.weights[layer][head];
   const isSelf = map.kind !== "cross";
   const told = make("p", { class: "told" });
-  const looking = strip("Tokens that look; arrow keys move", map.rows, (row) => look(row));
-  const lookedAt = isSelf ? looking : strip("Tokens that are looked at", map.columns, () => {});
-  const large = largeMap(map, weights, `Map of layer ${layer + 1}, head ${head + 1}: rows look at columns`, (row, column) => {
+  const looking = strip("Queries; arrow keys move", map.rows, (row) => look(row));
+  const lookedAt = isSelf ? looking : strip("Keys", map.columns, () => {});
+  const large = largeMap(map, weights, `Map of layer ${layer + 1}, head ${head + 1}: rows attend to columns`, (row, column) => {
     looking.pointAt(row);
     const number = map.mask[row][column] ? percent(weights[row][column]) : "forbidden";
     told.append(` Here: ${quoted(map.columns[column].text)}, ${number}.`);
@@ -124,8 +124,8 @@ function enlarged(map, layer, head, last) {
       lookedAt.buttons[column].style.setProperty("--share", isAllowed ? weights[row][column] : 0);
       lookedAt.note(column, isAllowed ? whole(weights[row][column]) : "–");
     });
-    told.replaceChildren(make("b", {}, quoted(map.rows[row].text)), ` looks at ${most(map, weights, row)}.`);
-    looking.name(row, `looks at ${most(map, weights, row)}`);
+    told.replaceChildren(make("b", {}, quoted(map.rows[row].text)), ` attends to ${most(map, weights, row)}.`);
+    looking.name(row, `attends to ${most(map, weights, row)}`);
   }
 
   looking.element.classList.add("numbered", "looking");

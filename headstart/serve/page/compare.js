@@ -72,7 +72,7 @@ const score = (run, pair, method, signal) => post("api/score", { run: run.name, 
 
 function scored(run, answer) {
   const told = make("p", { class: "told" });
-  const place = (rank) => (rank === 1 ? "the likeliest" : `number ${rank.toLocaleString("en")} of its vocabulary`);
+  const place = (rank) => (rank === 1 ? "the most probable" : `number ${rank.toLocaleString("en")} of its vocabulary`);
   const words = (token) => `${percent(token.probability)}, ${place(token.rank)}`;
   const row = strip("Tokens with their probabilities; arrow keys move", answer.tokens, (index) =>
     told.replaceChildren(make("b", {}, quoted(answer.tokens[index].text)), ` ${words(answer.tokens[index])}`));

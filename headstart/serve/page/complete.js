@@ -1,4 +1,4 @@
-// Complete: the run writes on, token by token; each is shaded by its probability and knows what else was considered.
+// Complete: the run continues a text, token by token; each token is shaded by its probability and has its alternatives.
 
 import { postForLines } from "./api.js";
 import { asking } from "./asking.js";
@@ -9,12 +9,12 @@ import { numbersToggle, strip, visible } from "./tokens.js";
 
 const STOPS = {
   end: "the run ended the text",
-  "max-tokens": "as many as you asked for",
-  context: "its positions end here",
-  time: "the server's time for one answer is over",
+  "max-tokens": "the maximum was reached",
+  context: "the positions of the run end here",
+  time: "the time limit of the server was reached",
 };
 const ALTERNATIVES = 5;
-const HINT = "Point at a token, or move to it with Tab and the arrow keys: its probability and what else was likely stand here.";
+const HINT = "Point at a token, or move to it with Tab and the arrow keys, to see its probability and its alternatives.";
 
 /** Wire the tab. */
 export function complete(panel) {
@@ -26,7 +26,7 @@ export function complete(panel) {
     const settings = Object.fromEntries(names.map((name) => [name, number(name)]));
     const body = { run: run.name, prompt: prompt.value, ...settings, alternatives: ALTERNATIVES, stream: true };
     const written = writing(prompt.value);
-    say("Writing …");
+    say("Generating …");
     await postForLines("api/generate", body, signal, (line) => {
       if (!written.element.isConnected) result.append(written.element);
       if (line.stop) end(line, result, say);
@@ -44,11 +44,11 @@ function end(line, result, say) {
   result.append(...(line.notes ?? []).map((words) => make("p", { class: "note" }, words)));
 }
 
-/** The text as it grows, with the pane that tells of one token. */
+/** The text as it grows, with the pane that describes one token. */
 function writing(prompt) {
   const tokens = [];
   const pane = make("div", { class: "pane" }, make("p", { class: "quiet" }, HINT));
-  const row = strip("Written tokens with their probabilities; arrow keys move", [], (index) =>
+  const row = strip("Generated tokens with their probabilities; arrow keys move", [], (index) =>
     pane.replaceChildren(...considered(tokens[index])));
   if (prompt) row.element.prepend(make("span", { class: "prompt" }, prompt));
   const under = make("div", { class: "under" }, legend(), numbersToggle(row.element));
@@ -60,7 +60,7 @@ function writing(prompt) {
       button.classList.add("likely");
       button.style.setProperty("--share", token.probability);
       row.note(index, percent(token.probability));
-      row.name(index, `${percent(token.probability)}${token.alternatives.length ? `; likeliest ${spoken(token)}` : ""}`);
+      row.name(index, `${percent(token.probability)}${token.alternatives.length ? `; most probable ${spoken(token)}` : ""}`);
     },
   };
 }
@@ -75,8 +75,8 @@ function considered(token) {
     make("p", {}, make("b", { class: "chosen-token" }, visible(token.text)), ` had ${percent(token.probability)}.`),
     bars(shown, [visible(token.text)]),
     make("p", { class: "quiet" }, isThere
-      ? "The likeliest tokens there, as the model sees them (temperature 1)."
-      : `The ${token.alternatives.length} likeliest tokens there, and the one that was drawn.`),
+      ? "The most probable tokens here, at temperature 1."
+      : `The ${token.alternatives.length} most probable tokens here, and the sampled one.`),
   ];
 }
 

@@ -6,7 +6,7 @@ import { numbersToggle, quoted, strip } from "./tokens.js";
 
 const METHODS = {
   "leave-one-out": ["Leaving out", (number) => `how much of ${number} is lost when a token is left out.`],
-  gradient: ["Gradient × input", (number) => `what each token adds to ${number}, to first order: its embedding times the slope there.`],
+  gradient: ["Gradient × input", (number) => `what each token adds to ${number}, to first order: its embedding times the gradient.`],
 };
 
 /** The strongest influence of any token. */
@@ -16,7 +16,7 @@ export function strongest({ tokens }) {
 
 /** The picture of an influence as the server gives it; `scale`, where given, is the fullest colour of several pictures. */
 export function influencePicture({ method, of, unit = "log-odds", tokens }, scale) {
-  const [name, how] = METHODS[method] ?? [method, (number) => `what each token does to ${number}.`];
+  const [name, how] = METHODS[method] ?? [method, (number) => `the effect of each token on ${number}.`];
   const measured = unit.startsWith("log-odds") ? `the log-odds of ${of}` : "the value";
   const largest = strongest({ tokens });
   const decimals = decimalsFor(largest);

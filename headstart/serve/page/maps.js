@@ -96,10 +96,10 @@ export function maskPicture(mask) {
 
 /** What a mask forbids, in a sentence. */
 export function maskInWords(mask) {
-  if (mask.every((row) => row.every(Boolean))) return "Nothing is forbidden: every token may look at all of them.";
+  if (mask.every((row) => row.every(Boolean))) return "Nothing is masked: every token attends to all tokens.";
   const isSubsequent = mask.every((row, y) => row.every((isAllowed, x) => isAllowed === x <= y));
-  if (isSubsequent) return "The square subsequent mask: a token sees itself and those before it, never those that follow.";
-  return "Some tokens may not be looked at.";
+  if (isSubsequent) return "The square subsequent mask: a token attends to itself and to earlier tokens, never to later ones.";
+  return "Some tokens are masked.";
 }
 
 function hatching(id) {

@@ -100,7 +100,7 @@ function follow() {
 
 function askForToken(isRefused) {
   const [dialog, field] = [by("token"), by("token-text")];
-  if (isRefused) by("token-title").textContent = "That token is not the one; try again";
+  if (isRefused) by("token-title").textContent = "Wrong token; try again";
   field.value = "";
   dialog.showModal();
   return new Promise((given, refused) => {

@@ -26,8 +26,8 @@ export function translate(panel, go) {
     const score = answer.score?.toFixed(3).replace("-", "−") ?? "not a number";
     const onward = { type: "button", class: "link", onclick: () => go("attention", body.text) };
     result.append(
-      make("p", { class: "quiet" }, `Score ${score}: log-probability over length; nearer to 0 is surer.`),
-      make("p", { class: "onward" }, make("button", onward, "Look at all layers and heads")));
+      make("p", { class: "quiet" }, `Score ${score}: log-probability over length; closer to 0 is more certain.`),
+      make("p", { class: "onward" }, make("button", onward, "Show all layers and heads")));
   });
   return { choose: asked.choose };
 }
@@ -37,7 +37,7 @@ function alignmentPicture({ source, target, weights, alignment }) {
   const svg = draw("svg", { "aria-hidden": "true" });
   const strips = {
     source: strip("Source tokens; arrow keys move", source, (index) => point("source", index)),
-    target: strip("Written tokens; arrow keys move", target, (index) => point("target", index)),
+    target: strip("Target tokens; arrow keys move", target, (index) => point("target", index)),
   };
   const best = new Set(alignment.map((link) => `${link.source} ${link.target}`));
   const isDrawn = (one) => one.isBest || one.weight >= FAINTEST;
@@ -45,8 +45,8 @@ function alignmentPicture({ source, target, weights, alignment }) {
     ({ source: from, target: to, weight, isBest: best.has(`${from} ${to}`) })));
   const links = all.filter(isDrawn).map(drawn);
   svg.append(...links.map((one) => one.path));
-  target.forEach((_, index) => strips.target.name(index, `looked at ${looked("target", index)}`));
-  source.forEach((_, index) => strips.source.name(index, `looked at by ${looked("source", index) || "none"}`));
+  target.forEach((_, index) => strips.target.name(index, `attends to ${looked("target", index)}`));
+  source.forEach((_, index) => strips.source.name(index, `attended to by ${looked("source", index) || "none"}`));
 
   function looked(side, index) {
     const other = side === "target" ? "source" : "target";
@@ -63,15 +63,15 @@ function alignmentPicture({ source, target, weights, alignment }) {
         button.style.setProperty("--share", other === side ? 0 : weight);
       });
     }
-    const words = side === "target" ? "looked at" : "was looked at by";
-    const found = looked(side, index) || "no token to speak of";
+    const words = side === "target" ? "attends to" : "is attended to by";
+    const found = looked(side, index) || "no token in particular";
     told.replaceChildren(make("b", {}, quoted({ source, target }[side][index].text)), ` ${words} ${found}.`);
   }
 
   const picture = make("div", { class: "alignment" }, svg, strips.source.element, strips.target.element);
   new ResizeObserver(() => lay(picture, svg, strips, links)).observe(picture);
   return make("figure", {},
-    make("figcaption", {}, make("b", {}, "Cross-attention"), `: from each written token to the source tokens that it looked at,
+    make("figcaption", {}, make("b", {}, "Cross-attention"), `: from each target token to the source tokens that it attends to,
       the mean over the heads of the decoder's last layer but one (or of its only one). Thicker is more; the strongest link to a word of the text is in colour.`),
     picture, told);
 }

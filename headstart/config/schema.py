@@ -1,0 +1,236 @@
+"""How settings are declared: a dataclass field with its type, its bounds, its default and one sentence of help.
+
+Flags, TOML keys, Python arguments and the parameters of the scikit-learn estimators are made from these fields, so that
+each is written down once. `settings` is the one way from what a user gives to a checked dataclass.
+"""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from headstart.errors import UserError, nearest
+
+T = TypeVar("T", bound="Settings")
+C = TypeVar("C")
+
+
+class Bound(NamedTuple):
+    """The numbers that a setting may have."""
+
+    low: float = 0.0
+    high: float = sys.float_info.max
+    is_open: bool = False  # whether the lower end itself is excluded
+
+    def holds(self, value: float) -> bool:
+        return self.low < value <= self.high if self.is_open else self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        low = f"above {self.low:g}" if self.is_open else f"from {self.low:g}"
+        return low if self.high >= 2**53 else f"{low} to {self.high:g}"
+
+
+COUNT = Bound(0, 2**53)
+POSITIVE = Bound(0, 2**53, is_open=True)
+SHARE = Bound(0, 1)
+
+
+class Setting(NamedTuple):
+    """A field of a settings class."""
+
+    name: str
+    type: Any
+    default: Any
+    sentence: str
+    bound: Bound | None
+    is_identity: bool  # another value makes another run: what changes only how long or where it runs does not
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    def check(self, value: Any) -> None:
+        """Refuse a word that is no choice, or a number outside the bounds."""
+        if typing.get_origin(self.type) is typing.Literal and value not in typing.get_args(self.type):
+            choices = [str(choice) for choice in typing.get_args(self.type)]
+            raise UserError(f"{self.name} is {value!r}", fix=nearest(str(value), choices))
+        for number in value if isinstance(value, list | tuple) else [value]:
+            if self.bound and isinstance(number, int | float) and not self.bound.holds(number):
+                raise UserError(f"{self.name} is {number}", fix=f"give {self.flag} a number {self.bound}")
+
+    def is_unset(self, value: Any) -> bool:
+        """Whether the value stands for "not given": a default that nobody may give, such as 0 steps."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return value == self.default and bool(self.bound and is_number and not self.bound.holds(value))
+
+
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A part of the configuration: each subclass is a frozen dataclass, whose numbers are checked when it is made.
+
+    `defaults` are for inherited fields: `class PretrainSettings(Schedule, defaults={"schedule": "cosine"})`.
+    """
+
+    def __init_subclass__(cls, defaults: Mapping[str, Any] | None = None) -> None:
+        inherited = {name: hint for base in cls.__mro__[:0:-1]
+                     for name, hint in inspect.get_annotations(base).items()}  # fmt: skip
+        own = inspect.get_annotations(cls)
+        cls.__annotations__ = {**{name: inherited[name] for name in defaults or {}}, **own}
+        for name, value in (defaults or {}).items():
+            setattr(cls, name, value)
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        for name, setting in fields_of(type(self)).items():
+            value = getattr(self, name)
+            if not setting.is_unset(value):
+                setting.check(value)
+
+    @classmethod
+    def names(cls) -> set[str]:
+        return {f.name for f in dataclasses.fields(cls)}
+
+    @classmethod
+    def sentence(cls, name: str) -> str:
+        """The help of a field."""
+        return fields_of(cls)[name].sentence
+
+    def part(self, cls: type[T], **changes: Any) -> T:
+        """The fields that another class of settings declares, as that class."""
+        shared = {name: getattr(self, name) for name in cls.names() & self.names()}
+        return cls(**{**shared, **changes})
+
+
+def field(default: Any, *, identity: bool = True) -> Any:
+    """A field that is made anew for every object, or that does not make another run."""
+    metadata = {"identity": identity}
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@functools.cache
+def _classes_in(module: str) -> dict[str, ast.ClassDef]:
+    source = inspect.getsource(sys.modules[module])
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+
+
+def sentences(cls: type) -> dict[str, str]:
+    """The sentence under each field of a dataclass: its help."""
+    body = _classes_in(cls.__module__)[cls.__name__].body
+    return {
+        ast.unparse(declared.target): " ".join(ast.literal_eval(text.value).split())
+        for declared, text in itertools.pairwise(body)
+        if isinstance(declared, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+
+
+def fields_of(*classes: type) -> dict[str, Setting]:
+    """Every setting of these classes, those that they inherit included, in the order of their declaration."""
+    return {name: setting for cls in classes for name, setting in _fields_of(cls).items()}
+
+
+@functools.cache
+def _fields_of(cls: Any) -> dict[str, Setting]:
+    bases = [base for base in cls.__mro__[::-1] if dataclasses.is_dataclass(base)]
+    help_of = {name: text for base in bases for name, text in sentences(base).items()}  # type: ignore[arg-type]
+    hints, annotated = typing.get_type_hints(cls), typing.get_type_hints(cls, include_extras=True)
+    known = {}
+    for f in dataclasses.fields(cls):
+        hint = annotated[f.name]
+        extras = [e for part in (hint, *typing.get_args(hint)) for e in getattr(part, "__metadata__", ())]
+        bound = next((extra for extra in extras if isinstance(extra, Bound)), None)
+        default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+        is_identity = f.metadata.get("identity", True)
+        known[f.name] = Setting(f.name, hints[f.name], default, help_of.get(f.name, ""), bound, is_identity)
+    return known
+
+
+def settings(cls: type[T], given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> T:
+    """A checked object from what was given; what was not given has the task's default, else the field's."""
+    known = fields_of(cls)
+    values = {}
+    for name, value in flat(given).items():
+        if name not in known:
+            raise UserError(f"unknown setting {name!r}", fix=nearest(name, known), code="unknown-name")
+        plain = list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
+        value = checked(plain, known[name].type, name)
+        known[name].check(value)
+        values[name] = value
+    return cls(**{**(defaults or {}), **values})
+
+
+def flat(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given by its own name, out of groups too: `optimizer=OptimizerConfig(learning_rate=1e-4)`.
+
+    What is None was not given. What a group leaves at its default yields to what is given elsewhere; nothing else may
+    be given twice.
+    """
+    chosen: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    for key, value in given.items():
+        settings = fields_of(type(value)) if isinstance(value, Settings) else {}
+        values = {name: getattr(value, name) for name in settings} or ({} if value is None else {key: value})
+        for name, one in values.items():
+            if settings and one == settings[name].default:
+                if not settings[name].is_unset(one):
+                    defaults[name] = one
+            elif name in chosen:
+                raise UserError(f"{name} is given twice", fix="give it once", code="conflict")
+            else:
+                chosen[name] = one
+    return {**defaults, **chosen}
+
+
+# ---- strict construction from plain data ------------------------------------------------------------------------
+
+
+def build(cls: type[C], data: Mapping[str, Any], where: str) -> C:
+    """A dataclass from a mapping, nested ones too; errors about unknown keys and wrong types say where they are."""
+    known, values = fields_of(cls), {}
+    for key, value in data.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            fix = nearest(name, known)
+            raise UserError(f"unknown key {key!r}", where=where, fix=fix, code="unknown-name")
+        values[name] = checked(value, known[name].type, f"{where}: {key}")
+    for name, setting in known.items():
+        if name not in values and setting.default is dataclasses.MISSING:
+            raise UserError(f"missing key {name!r}", where=where, fix=f"add {name} = …", code="missing")
+    return cls(**values)
+
+
+def checked(value: Any, hint: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        errors = []
+        for option in arguments:
+            try:
+                return checked(value, option, where)
+            except UserError as error:
+                errors.append(error)
+        raise errors[0]
+    if origin is typing.Literal:
+        if value not in arguments:
+            fix = nearest(value, arguments) if isinstance(value, str) else f"one of {', '.join(arguments)}"
+            raise UserError(f"{value!r} is not one of its values", where=where, fix=fix)
+        return value
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        return build(typing.cast(type, hint), value, where)
+    if origin in (list, tuple) and isinstance(value, list | tuple):
+        return origin(checked(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(hint, type) and type(value) is hint:
+        return value
+    expected = getattr(hint, "__name__", str(hint))
+    fix = f"give a value of type {expected}"
+    raise UserError(f"{value!r} is not of the expected type", where=where, fix=fix)

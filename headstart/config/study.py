@@ -1,0 +1,111 @@
+"""The settings of a study: study.toml. What a trial shares with a single run is declared in config/training.py."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, get_args
+
+from headstart.config import training
+from headstart.config.generation import Seed
+from headstart.config.model import DROPOUT, PoolingChoice
+from headstart.config.reading import DocumentSplit, RowReading
+from headstart.config.schema import POSITIVE, SHARE, Bound, Settings
+
+_UsualArm = Literal["majority", "tfidf", "lsa", "scratch", "frozen", "finetuned", "combined"]
+_OptionalArm = Literal["imported", "shuffled", "scratch-long"]
+ArmKind = Literal[_UsualArm, _OptionalArm]
+
+KINDS: tuple[ArmKind, ...] = get_args(_UsualArm)
+OPTIONAL: tuple[ArmKind, ...] = get_args(_OptionalArm)
+STUDY_TIME = "30m"  # where data is given without a STUDY.toml
+BASELINES, PRETRAINED = ("majority", "tfidf", "lsa"), ("frozen", "finetuned", "combined", "shuffled")
+WITHOUT_STEPS = (*BASELINES, "combined")  # no network is trained for them
+OBJECTIVES: tuple[training.PretrainObjective, ...] = ("causal", "masked", "masked-nsp")
+
+
+class TokenizerPart(training.TokenizerConfig):
+    """The tokenizer that all arms share."""
+
+    kind: training.TokenizerKind = "bpe"
+    """Kind of tokenizer, where one is trained."""
+
+
+class Evaluations(Settings):
+    """How often a run of a study is evaluated."""
+
+    evaluations: Annotated[int, POSITIVE] = 8
+    """Points of the curve, at most."""
+
+
+class PretrainPart(
+    training.CorpusFiles, DocumentSplit, training.Duration, training.TextLength, training.BatchTokens,
+    training.OptimizerConfig, training.Schedule, training.Masking, Evaluations,
+    defaults={"schedule": "cosine", "warmup": 0.05},
+):  # fmt: skip
+    """One phase of pretraining, by default 3 epochs; the next one starts from it."""
+
+    labelled_texts: bool = False
+    """Read the texts of train too, without their labels."""
+
+
+class FinetunePart(
+    training.LabelledFiles, training.Duration, training.BatchSize, training.TextLength, PoolingChoice,
+    training.OptimizerConfig, training.Schedule, training.Averaging, Evaluations,
+    defaults={"evaluations": 10},
+):  # fmt: skip
+    """The labelled task, and how each trial learns it, by default in 10 epochs."""
+
+    least_steps: Annotated[int, POSITIVE] = 160
+    """Steps at the small budgets, where the epochs would be too few to learn anything."""
+
+    learning_rates: Annotated[list[float], Bound(0, 1, is_open=True)] = field(default_factory=list)
+    """Learning rates that every neural arm chooses from on valid (empty: three, by the width)."""
+
+    unfreeze: Annotated[float, SHARE] = 0.0
+    """Share of the steps over which a pretrained base is unfrozen, one block after the other from the top down, the
+    embedding last (0: all of it trains from the start)."""
+
+    dropout: Annotated[float, DROPOUT] | None = None
+    """Dropout of the base and before the classifier in fine-tuning (not given: the model's)."""
+
+
+class StudyPart(
+    training.TimeLimit,
+    training.Preset,
+    training.Start,
+    Seed,
+    training.Computing,
+    defaults={"preset": "tiny", "start": "", "threads": 1},
+):
+    """What is compared."""
+
+    demo: Literal["", "plain", "null"] = ""
+    """The embedded corpus, or its null variant, in which pretraining cannot help, instead of files."""
+
+    objectives: list[str] = field(default_factory=lambda: ["causal"])
+    """What to pretrain by: causal, masked, masked-nsp; several get equal compute."""
+
+    arms: list[str] = field(default_factory=lambda: list(KINDS))
+    """What to compare: majority, tfidf, lsa, scratch, frozen, finetuned, combined, shuffled, scratch-long (default:
+    the first seven)."""
+
+    budgets: list[int] = field(default_factory=list)
+    """Numbers of labels (default: 50, 200, 800 and all)."""
+
+    seeds: Annotated[int, POSITIVE] = 5
+    """How often each trial is repeated with another seed (3 in the demo)."""
+
+    pretrain_seeds: Annotated[int, POSITIVE] = 1
+    """Pretraining runs for each objective; trials of seed s take run s modulo this."""
+
+    start_reads: Literal["", "causal", "masked"] = ""
+    """How the start reads its text: taken from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig:
+    """A STUDY.toml, as given or as resolved; `model` is kept apart, since it belongs to a preset."""
+
+    study: StudyPart = StudyPart()
+    tokenizer: TokenizerPart = TokenizerPart()
+    reading: RowReading = RowReading()
+    pretrain: list[PretrainPart] = field(default_factory=list)
+    finetune: FinetunePart = FinetunePart()

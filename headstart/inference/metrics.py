@@ -1,0 +1,85 @@
+"""Metrics by scikit-learn, SciPy and sacreBLEU: of classification, several labels, regression and translation."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+CALIBRATION_BINS = 15
+
+
+def classification_scores(probabilities: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    """Accuracy, macro-F1, balanced accuracy, MCC, majority accuracy, calibration error: as fractions."""
+    from sklearn.metrics import balanced_accuracy_score, f1_score, matthews_corrcoef
+
+    predicted = probabilities.argmax(axis=1)
+    present = np.unique(np.concatenate([targets, predicted]))
+    accuracy, is_varied = float((predicted == targets).mean()), len(np.unique(targets)) > 1
+    return {
+        "accuracy": accuracy,
+        "macro_f1": float(f1_score(targets, predicted, labels=present, average="macro", zero_division=0)),
+        "balanced_accuracy": float(balanced_accuracy_score(targets, predicted)) if is_varied else accuracy,
+        "mcc": float(matthews_corrcoef(targets, predicted)),
+        "majority_accuracy": float(np.bincount(targets).max() / len(targets)),
+        "calibration_error": calibration_error(probabilities, targets),
+    }
+
+
+def calibration_error(probabilities: np.ndarray, targets: np.ndarray) -> float:
+    """Expected calibration error: |confidence − accuracy|, averaged over bins of equal width."""
+    confidence = probabilities.max(axis=1)
+    right = probabilities.argmax(axis=1) == targets
+    bins = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    inside = [bins == number for number in np.unique(bins)]
+    return float(sum(abs(confidence[b].mean() - right[b].mean()) * b.sum() for b in inside) / len(targets))
+
+
+def multilabel_scores(probabilities: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    """Exact-match accuracy, micro-F1 and macro-F1."""
+    from sklearn.metrics import f1_score
+
+    predicted = (probabilities > 0.5).astype(int)
+    return {
+        "accuracy": float((predicted == targets).all(axis=1).mean()),
+        "micro_f1": float(f1_score(targets, predicted, average="micro", zero_division=0)),
+        "macro_f1": float(f1_score(targets, predicted, average="macro", zero_division=0)),
+    }
+
+
+def regression_scores(values: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    """Root mean squared error, mean absolute error, and both correlations."""
+    from scipy.stats import pearsonr, spearmanr
+
+    values, targets = values.reshape(-1), targets.reshape(-1)
+    errors, varied = values - targets, len(targets) > 1 and np.ptp(values) > 0 and np.ptp(targets) > 0
+    return {
+        "rmse": float(np.sqrt((errors**2).mean())),
+        "mae": float(np.abs(errors).mean()),
+        "pearson": float(pearsonr(values, targets).statistic) if varied else 0.0,
+        "spearman": float(spearmanr(values, targets).statistic) if varied else 0.0,
+    }
+
+
+SCORES: dict[str, Any] = {
+    "classification": classification_scores,
+    "multilabel": multilabel_scores,
+    "regression": regression_scores,
+}
+
+
+class TranslationScores(NamedTuple):
+    """Scores from 0 to 100 over cased, untokenised texts, each with sacreBLEU's signature."""
+
+    values: dict[str, float]
+    signatures: dict[str, str]
+
+
+def bleu_and_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> TranslationScores:
+    """Corpus BLEU and chrF, with one reference for each text."""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    values, signatures = {}, {}
+    for name, metric in (("bleu", BLEU()), ("chrf", CHRF())):
+        values[name] = float(metric.corpus_score(list(hypotheses), [list(references)]).score)
+        signatures[name] = str(metric.get_signature())
+    return TranslationScores(values, signatures)

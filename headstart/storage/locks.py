@@ -1,0 +1,47 @@
+"""One writer for each run: a lock file in its directory."""
+
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from headstart.errors import UserError
+
+
+@contextlib.contextmanager
+def run_lock(directory: Path) -> Iterator[None]:
+    """Within `with`, hold `directory/lock`; the system lets go of it if the process is killed."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / "lock").open("a+")
+    except OSError as error:
+        what = f"cannot be written ({error.strerror})"
+        raise UserError(what, where=directory, fix="give another --out", code="no-file") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            fix = "wait for it, stop it, or give another --out"
+            if isinstance(error, BlockingIOError):
+                what = f"locked by {_holder(file)}"
+                raise UserError(what, where=directory, fix=fix, code="in-use") from error
+            what = "the file system has no locks"
+            raise UserError(what, where=directory, fix=fix, code="unsupported") from error
+        now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        with contextlib.suppress(OSError):  # a disk too full for this line is refused with numbers later
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), json.dumps({"pid": os.getpid(), "since": now}).encode())
+        yield
+
+
+def _holder(file: TextIO) -> str:
+    file.seek(0)
+    try:
+        holder = json.load(file)
+        return f"pid {int(holder['pid'])} since {holder['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

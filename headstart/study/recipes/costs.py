@@ -1,0 +1,103 @@
+"""What a study computes, from its settings and the sizes of its files: the workloads of its runs."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headstart.config.defaults import PRETRAIN_BATCH_TOKENS, STUDY_EPOCHS, VALID_SHARE
+from headstart.config.model import HeadConfig, ModelConfig
+from headstart.config.study import PretrainPart, StudyConfig
+from headstart.data.labelled import LabelledSet
+from headstart.data.readers.sources import weighted_path
+from headstart.errors import UserError
+from headstart.planning.choice import BYTES_A_TOKEN
+from headstart.planning.workload import DeviceKind, Lengths, Precision, Workload, reading_of
+from headstart.study.design import HEADS, Arm
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the files hold."""
+
+    corpus_tokens: list[float]
+    """Of each phase of pretraining."""
+
+    rows: int
+    text_tokens: float
+    """Of a labelled text, on average."""
+
+    valid_rows: int
+    test_rows: int
+    classes: int = 0
+
+    @classmethod
+    def of(cls, config: StudyConfig, sets: Mapping[str, LabelledSet]) -> "Sizes":
+        """Of the corpus by its bytes, and of the labelled rows as they are read and split."""
+        texts = sets["train"].whole_texts
+        tokens = sum(len(text.encode()) for text in texts) / BYTES_A_TOKEN / len(texts) + 2
+        rows, valid, test = (len(sets[name]) for name in ("train", "valid", "test"))
+        return cls(_corpus_tokens(config), rows, tokens, valid, test, len(set(sets["train"].labels)))
+
+
+@dataclass(frozen=True)
+class Workloads:
+    """The steps of a study's runs, with its settings, one model and one machine."""
+
+    config: StudyConfig
+    model: ModelConfig
+    sizes: Sizes
+    device: DeviceKind
+    precision: Precision
+
+    def pretraining(self, phase: PretrainPart, objective: str) -> Workload:
+        head, model = HeadConfig(kind=HEADS[objective]), self.model
+        length = min(phase.length or model.context, model.context)
+        direction: Any = "causal" if objective == "causal" else "bidirectional"
+        return Workload(
+            config=dataclasses.replace(model, direction=direction), head=head,
+            batch=max(1, (phase.batch_tokens or PRETRAIN_BATCH_TOKENS[self.device]) // length),
+            lengths=Lengths(length), device=self.device, precision=self.precision,
+            reading=reading_of(head.kind), optimizer=phase.optimizer, masked_share=phase.mask_prob,
+        )  # fmt: skip
+
+    def pretraining_steps(self, phase: PretrainPart, tokens: float, work: Workload) -> int:
+        """Those that are given, or that the epochs make of a corpus of so many tokens."""
+        share = 1.0 if phase.valid else 1 - VALID_SHARE
+        each = work.batch * work.lengths.source
+        return phase.steps or max(1, round((phase.epochs or STUDY_EPOCHS) * share * tokens / each))
+
+    def trial(self, arm: Arm) -> Workload:
+        finetune, model = self.config.finetune, self.model
+        if finetune.dropout is not None:
+            model = dataclasses.replace(model, dropout=finetune.dropout)
+        longest = min(finetune.length or model.context, model.context)
+        return Workload(
+            config=dataclasses.replace(model, direction=arm.direction), head=HeadConfig(kind="classification"),
+            batch=finetune.batch * (2 if finetune.r_drop else 1),
+            lengths=Lengths(max(1, min(longest, round(self.sizes.text_tokens)))), device=self.device,
+            precision=self.precision, reading="padded", average=finetune.average != "none",
+            freeze="base" if arm.kind == "frozen" else None,
+        )  # fmt: skip
+
+
+def _corpus_tokens(config: StudyConfig) -> list[float]:
+    phases = [[weighted_path(file)[0] for file in phase.corpus] for phase in config.pretrain]
+    return [sum(map(text_bytes, paths)) / BYTES_A_TOKEN for paths in phases]
+
+
+def text_bytes(path: str) -> int:
+    """The size of a file, or of what is in a .gz by its last four bytes."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, 2)
+            if not path.endswith(".gz") or size < 4:
+                return size
+            file.seek(-4, 2)
+            return max(size, int.from_bytes(file.read(4), "little"))
+    except IsADirectoryError:
+        return sum(part.stat().st_size for part in Path(path).rglob("*") if part.is_file())
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+        raise UserError(what, where=path, fix="check the path", code="no-file") from error

@@ -1,0 +1,103 @@
+"""What a study will cost: every pretraining and every trial."""
+
+import dataclasses
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headstart.config.defaults import VALID_SHARE
+from headstart.config.presets import preset
+from headstart.config.study import WITHOUT_STEPS, StudyConfig
+from headstart.planning.choice import BYTES_A_TOKEN
+from headstart.planning.machines import Target
+from headstart.planning.time import Prices, evaluation_seconds, step_seconds, with_padding
+from headstart.study.data import labelled_sets
+from headstart.study.design import Arm, Pretraining, default_budgets, learning_rates_of, steps_of, trials_of
+from headstart.study.recipes.costs import Sizes, Workloads
+from headstart.study.settings import demo_config, read_study, with_demo
+
+BASELINE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some runs that are alike."""
+
+    name: str
+    count: int
+    steps: int  # updates in each, all tries together
+    seconds: float  # of all of them
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The parts of a study, and what had to be assumed."""
+
+    parts: list[Part]
+    assumptions: list[str]
+
+    @property
+    def seconds(self) -> float:
+        return sum(part.seconds for part in self.parts)
+
+
+def forecast(study: str, target: Target, prices: Prices) -> Forecast:
+    """Of a STUDY.toml, or of the embedded one where it is called `demo`."""
+    config, model = (demo_config(), {}) if study == "demo" else read_study(study)
+    with tempfile.TemporaryDirectory() as folder:
+        return _forecast(with_demo(config, Path(folder)), model, target, prices)
+
+
+def _forecast(config: StudyConfig, overrides: dict[str, Any], target: Target, prices: Prices) -> Forecast:
+    sizes = Sizes.of(config, labelled_sets(config, lambda line: None))
+    vocab = overrides.get("vocab") or config.tokenizer.vocab
+    model = preset(config.study.preset, **{**overrides, "vocab": vocab})
+    works = Workloads(config, model, sizes, target.kind, target.precision)
+    study = dataclasses.replace(config.study, budgets=config.study.budgets or default_budgets(sizes.rows))
+    trials = list(trials_of(study))
+    bases = Counter(base for base in {Pretraining.of(trial, study) for trial in trials} if base is not None)
+    parts = []
+    for objective in dict.fromkeys(base.objective for base in bases):
+        steps, seconds = _pretraining(works, prices, objective)
+        count = sum(base.objective == objective for base in bases)
+        parts.append(Part(f"pretraining, {objective}", count, steps, count * seconds))
+    extra = parts[0].seconds / parts[0].count if parts else 0.0
+    for (arm, budget), count in Counter((trial.arm, trial.budget) for trial in trials).items():
+        steps, seconds = _trial(works, prices, arm, budget)
+        if arm.kind == "scratch-long":
+            seconds += extra
+        parts.append(Part(f"{arm.name}, {budget:,} labels", count, steps, count * seconds))
+    tries = len(learning_rates_of(config.finetune, model))
+    assumed = (
+        f"{BYTES_A_TOKEN:g} bytes a token: {sum(sizes.corpus_tokens):,.0f} in the corpus, "
+        f"{sizes.text_tokens:.0f} in a labelled text; {tries} learning rate{'' if tries == 1 else 's'} for every "
+        "neural trial; all cores at work (`--jobs`); reading, tokenising and leaks not counted"
+    )
+    return Forecast(parts, [assumed])
+
+
+def _pretraining(works: Workloads, prices: Prices, objective: str) -> tuple[int, float]:
+    """Steps and seconds of all phases; every objective has the first one's operations, and so its time."""
+    all_steps, seconds = 0, 0.0
+    for phase, tokens in zip(works.config.pretrain, works.sizes.corpus_tokens, strict=True):
+        work = works.pretraining(phase, objective)
+        steps = works.pretraining_steps(phase, tokens, work)
+        held_out = 0.0 if phase.valid else VALID_SHARE * tokens / work.lengths.source
+        all_steps += steps
+        seconds += steps * step_seconds(work, prices).total
+        seconds += phase.evaluations * evaluation_seconds(work, prices, round(held_out))
+    return all_steps, seconds
+
+
+def _trial(works: Workloads, prices: Prices, arm: Arm, budget: int) -> tuple[int, float]:
+    """Steps and seconds of all tries of one trial."""
+    if arm.kind in WITHOUT_STEPS:
+        return 0, BASELINE_SECONDS if arm.kind in ("tfidf", "lsa") else 0.1
+    finetune, sizes, work = works.config.finetune, works.sizes, works.trial(arm)
+    steps, _ = steps_of(finetune, budget)
+    tries = len(learning_rates_of(finetune, works.model))
+    each = steps * step_seconds(with_padding(work), prices).total
+    measured = evaluation_seconds(work, prices, finetune.evaluations * sizes.valid_rows)
+    return tries * steps, tries * (each + measured) + evaluation_seconds(work, prices, sizes.test_rows)

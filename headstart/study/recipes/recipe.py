@@ -1,0 +1,308 @@
+"""The recipe of a study: what it decides by itself from the text, the labels, the machine and the time.
+
+The rules were read off benchmarks/recipes.py: 15 pretrainings of 1e14 to 3e15 operations on two corpora, and the recipe
+of benchmarks/cls-books.toml above that (docs/recipes.md). What is given is left alone. A recipe is decided once, and
+kept in the study's directory: a resumed study trains the same steps.
+"""
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headstart.config.defaults import VALID_SHARE
+from headstart.config.presets import preset
+from headstart.config.schema import Settings, fields_of
+from headstart.config.study import WITHOUT_STEPS, StudyConfig
+from headstart.config.training import seconds_in
+from headstart.errors import RunFailed
+from headstart.hardware import available_cores
+from headstart.machine import Device, choose
+from headstart.planning.choice import BYTES_A_TOKEN
+from headstart.planning.figures import format_duration
+from headstart.planning.operations import per_text
+from headstart.planning.workload import Workload
+from headstart.storage.atomic import atomic_write
+from headstart.study.design import arms_of, default_budgets, learning_rates_of, steps_of
+from headstart.study.execution.scheduler import Task
+from headstart.study.execution.workers import run_in_processes
+from headstart.study.recipes.costs import Sizes, Workloads
+from headstart.training.calibration.calibrate import stretches
+
+Sections = dict[str, dict[str, Any]]  # settings by part: study, tokenizer, pretrain, finetune, model
+
+
+class Size(NamedTuple):
+    """A shape, and from how many operations of pretraining on it is the best one."""
+
+    operations: float
+    width: int
+    depth: int
+    batch_tokens: int
+
+
+SIZES = (
+    Size(0, 128, 2, 4_096),
+    Size(1.5e14, 192, 3, 4_096),
+    Size(2.5e14, 256, 4, 4_096),
+    Size(6e14, 256, 4, 8_192),
+    Size(3e15, 384, 6, 16_384),
+    Size(1e16, 512, 6, 65_536),
+)
+MASKED_FROM = 6e14
+"""Operations from which masked pretraining is better; below, causal is, with few labels."""
+
+REGULARISED_FROM = 3e15
+"""Operations from which dropout in pretraining and R-Drop in fine-tuning were part of what worked."""
+
+MOST_PASSES = {"causal": 8, "masked": 40}  # over the corpus; beyond, a small model learns it by heart
+LEAST_VOCAB, MOST_VOCAB, BYTES_A_WORD = 1_000, 8_000, 250  # bytes of corpus for each token of the vocabulary
+LONGEST = {False: 256, True: 512}  # tokens of a block; where it is regularised, longer ones pay
+
+# The shares of the time: most for trials, what is left over for what is not foreseen.
+TRIALS_SHARE, SPARE_SHARE, FIRST_GUESS = 0.45, 0.05, 0.5
+SECONDS_A_MEGABYTE = 3.5  # of the text: read, searched for leaks, tokenised, and LSA
+TFIDF_SECONDS_A_MEGABYTE = 1.5  # of the labelled texts, for each trial of TF-IDF
+TRIAL_SECONDS = {"cpu": 1.5, "cuda": 10.0}  # to start a trial, besides its steps
+SIDE_BY_SIDE = {"cpu": 1, "cuda": 4}  # trials at once: on a CPU each has all cores
+EVALUATION_SHARE = 1 / 3  # of a step's time, forward alone
+LEAST_SHARE = 0.25  # of the time for pretraining, even where the trials take longer
+PLANS = ((5, 2), (5, 1), (3, 1), (2, 1), (1, 1))  # seeds, learning rates: the first that fits is taken
+_WORTH = (
+    "Three times the operations of pretraining were worth 0.5 to 2.5 points with 200 labels, where that was measured "
+    "(docs/recipes.md)."
+)
+
+
+class Question(NamedTuple):
+    """What a recipe is chosen for."""
+
+    config: StudyConfig
+    model: dict[str, Any]
+    """Fields of the model that are given."""
+
+    sizes: Sizes
+    device: Device
+    given: frozenset[str]
+    """Settings, such as study.seeds, that are kept even where they have their default value."""
+
+    def answered(self, settings: Sections) -> tuple[StudyConfig, dict[str, Any]]:
+        """The settings with what a recipe decides and nobody gave, and the fields of the model."""
+
+        def filled(name: str, part: Any) -> Any:
+            values = {k: v for k, v in settings.get(name, {}).items() if not self.is_given(name, part, k)}
+            return dataclasses.replace(part, **values)
+
+        config = self.config
+        parts = {name: filled(name, getattr(config, name)) for name in ("study", "tokenizer", "finetune")}
+        phases = [filled("pretrain", phase) for phase in config.pretrain]
+        shape = {} if self.is_given("study", config.study, "preset") else settings.get("model", {})
+        return dataclasses.replace(config, **parts, pretrain=phases), {**shape, **self.model}
+
+    def is_given(self, name: str, part: Settings, key: str) -> bool:
+        if name == "pretrain" and key == "steps":
+            return any(getattr(part, duration) for duration in ("steps", "epochs"))
+        return f"{name}.{key}" in self.given or getattr(part, key) != fields_of(type(part))[key].default
+
+
+class Recipe(NamedTuple):
+    """Settings by part, and what they are in a few sentences."""
+
+    settings: Sections
+    sentences: list[str]
+
+
+def with_recipe(
+    question: Question, directory: Path, log: Callable[[str], None]
+) -> tuple[StudyConfig, dict[str, Any]]:
+    """The settings with the recipe's, and the fields of the model; chosen once, and kept in the directory."""
+    file = directory / "recipe.json"
+    if not file.exists():
+        log("measuring this machine, to choose a recipe")
+        # In another process: threads and a GPU that were used here would be lost to the workers.
+        ended = run_in_processes([Task("recipe", (question, file))], decide, 1)["recipe"]
+        if ended.error:
+            fix = "give --preset and --pretrain-steps"
+            raise RunFailed(f"no recipe could be chosen: {ended.error}", fix=fix)
+    recipe = Recipe(**json.loads(file.read_bytes()))
+    for sentence in recipe.sentences:
+        log(sentence)
+    return question.answered(recipe.settings)
+
+
+def decide(argument: tuple[Question, Path], on_share: Callable[[float], None]) -> None:
+    """Choose a recipe and keep it, in a worker's process."""
+    question, file = argument
+    recipe = Decision(question).recipe()
+    atomic_write(file, json.dumps(recipe._asdict(), indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+class Decision:
+    """One recipe in the making."""
+
+    def __init__(self, question: Question) -> None:
+        self.question, self.sizes = question, question.sizes
+        study = question.config.study
+        self.seconds = seconds_in(study.time)
+        is_cpu = choose(question.device).device.type == "cpu"
+        is_given = not is_cpu or question.is_given("study", study, "threads")
+        self.threads = study.threads if is_given else available_cores()
+        self.machine = choose(question.device, study.precision, self.threads, fast=study.fast)
+        self.machine.prepare()
+        self.kind: Any = self.machine.device.type
+        self.tokens = sum(self.sizes.corpus_tokens) + self.sizes.rows * self.sizes.text_tokens
+        self.setup = (
+            SECONDS_A_MEGABYTE * self.tokens * BYTES_A_TOKEN / 1e6
+        )  # reading, and all that is not trained
+
+    def recipe(self) -> Recipe:
+        size, step = self._size()
+        settings = self._settings(size)
+        works = self._works(settings)
+        trials = self._plan(works, settings, self._measured(works.trial(arms_of(works.config.study)[-1])))
+        study = self.question.answered(settings)[0].study
+        bases = (
+            len(study.objectives) * min(study.pretrain_seeds, study.seeds) * (1 + ("shuffled" in study.arms))
+        )
+        phase, objective = works.config.pretrain[0], study.objectives[0]
+        work = works.pretraining(phase, objective)
+        pass_steps = (1 - VALID_SHARE) * self.tokens / (work.batch * work.lengths.source)
+        evaluating = phase.evaluations * VALID_SHARE * EVALUATION_SHARE * pass_steps * step
+        left = (1 - SPARE_SHARE) * self.seconds - self.setup - trials
+        left = max(left / bases - evaluating, LEAST_SHARE * self.seconds / bases)
+        most = MOST_PASSES.get(objective, MOST_PASSES["masked"]) * pass_steps
+        settings["pretrain"]["steps"] = max(1, int(min(left / step, most)) // len(works.config.pretrain))
+        phase = self.question.answered(settings)[0].pretrain[0]
+        steps = len(works.config.pretrain) * works.pretraining_steps(phase, self.tokens, work)
+        seconds = bases * (steps * step + evaluating)
+        return Recipe(settings, self._sentences(settings, work, steps, (seconds, trials)))
+
+    # ---- the base -----------------------------------------------------------------------------------------------
+
+    def _size(self) -> tuple[Size, float]:
+        """The largest shape that gets its operations in about half of the time, and the seconds of its step."""
+        chosen, seconds = SIZES[0], 0.0
+        for size in SIZES:
+            work = self._pretraining(self._settings(size))
+            step = self._measured(work)
+            operations = _operations(work) * FIRST_GUESS * self.seconds / step
+            if seconds and operations < size.operations:
+                break
+            chosen, seconds = size, step
+        return chosen, seconds
+
+    def _settings(self, size: Size) -> Sections:
+        """What follows from the shape alone."""
+        is_regularised = size.operations >= REGULARISED_FROM
+        corpus_bytes = BYTES_A_TOKEN * sum(self.sizes.corpus_tokens)
+        vocab = int(min(MOST_VOCAB, max(LEAST_VOCAB, corpus_bytes // BYTES_A_WORD)))
+        wanted = 2 ** max(7, round(2 * self.sizes.text_tokens - 1).bit_length())
+        length = min(LONGEST[is_regularised], wanted)
+        return {
+            "study": {
+                "preset": "modern-small", "objectives": ["masked" if size.operations >= MASKED_FROM else "causal"],
+                "threads": self.threads,
+            },
+            "model": {
+                "width": size.width, "depth": size.depth, "heads": size.width // 64,
+                "ffn": 1_408 if size.width == 512 else 3 * size.width, "context": 512, "embedding_norm": True,
+                "dropout": 0.1 if is_regularised else 0.0,
+            },
+            "tokenizer": {"vocab": vocab, "normalise": ["lower-case"]},
+            "pretrain": {
+                "length": length, "batch_tokens": size.batch_tokens, "optimizer": "muon-split",
+                "learning_rate": 2e-3, "muon_lr": 0.01, "weight_decay": 0.1, "schedule": "linear",
+                "mask_prob": 0.3, "mask_random": 0.0, "mask_kept": 0.0, "labelled_texts": True, "evaluations": 4,
+            },
+            "finetune": {
+                "length": length, "pooling": "mean", "average": "tail", "dropout": 0.1, "evaluations": 3,
+                "epochs": 4.0 if is_regularised else 3.0, "r_drop": 1.0 if is_regularised else 0.0,
+            },
+        }  # fmt: skip
+
+    # ---- the trials ---------------------------------------------------------------------------------------------
+
+    def _plan(self, works: Workloads, settings: Sections, step: float) -> float:
+        """Put in the seeds, learning rates and budgets for which there is time; returns the seconds of all trials."""
+        rates = [1e-4 if works.model.width >= 512 else 3e-4, 1e-3]
+        budgets = default_budgets(self.sizes.rows, self.sizes.classes)
+        fewer = [b for b in budgets if b != 800], [b for b in budgets if b in (200, budgets[-1])]
+        for seeds, tries, kept in [*((*plan, budgets) for plan in PLANS), *((1, 1, some) for some in fewer)]:
+            settings["study"] |= {"seeds": seeds, "budgets": kept}
+            settings["finetune"]["learning_rates"] = rates[:tries]
+            config = self.question.answered(settings)[0]
+            seconds = self._trials_seconds(dataclasses.replace(works, config=config), step)
+            if seconds <= TRIALS_SHARE * self.seconds:
+                break
+        return seconds
+
+    def _trials_seconds(self, works: Workloads, step: float) -> float:
+        finetune, study, sizes = works.config.finetune, works.config.study, self.sizes
+        tries = len(learning_rates_of(finetune, works.model))
+        text = step / finetune.batch * EVALUATION_SHARE
+        megabyte = (
+            TFIDF_SECONDS_A_MEGABYTE / SIDE_BY_SIDE[self.kind] * sizes.text_tokens * BYTES_A_TOKEN / 1e6
+        )
+        scored = sizes.valid_rows + sizes.test_rows
+        seconds, once = (len(study.budgets) - 1) * scored * megabyte, (sizes.rows + scored) * megabyte
+        for arm in arms_of(study):
+            for budget in () if arm.kind in WITHOUT_STEPS else study.budgets:
+                steps = steps_of(finetune, min(budget, sizes.rows))[0]
+                share = EVALUATION_SHARE if arm.kind == "frozen" else 1.0
+                seconds += tries * (steps * step * share + finetune.evaluations * sizes.valid_rows * text)
+                seconds += scored * text + tries * TRIAL_SECONDS[self.kind] / SIDE_BY_SIDE[self.kind]
+        return seconds * study.seeds + once
+
+    # ---- measuring ----------------------------------------------------------------------------------------------
+
+    def _works(self, settings: Sections) -> Workloads:
+        config, fields = self.question.answered(settings)
+        model = preset(config.study.preset, **{**fields, "vocab": config.tokenizer.vocab})
+        precision: Any = self.machine.precision
+        return Workloads(config, model, self.sizes, self.kind, precision)
+
+    def _pretraining(self, settings: Sections) -> Workload:
+        works = self._works(settings)
+        return works.pretraining(works.config.pretrain[0], works.config.study.objectives[0])
+
+    def _measured(self, work: Workload) -> float:
+        """Of one step here, measured."""
+        return statistics.median(stretches(work, self.machine))
+
+    # ---- words --------------------------------------------------------------------------------------------------
+
+    def _sentences(
+        self, settings: Sections, work: Workload, steps: int, seconds: tuple[float, float]
+    ) -> list[str]:
+        config = self.question.answered(settings)[0]
+        study, tokens = config.study, work.batch * work.lengths.source
+        objective, passes = study.objectives[0], steps * tokens / self.tokens
+        pretraining, trials = seconds
+        total = self.setup + pretraining + trials
+        rates = ", ".join(f"{rate:g}" for rate in config.finetune.learning_rates)
+        operations = f"{steps * _operations(work):.1g}".replace("e+", "e")
+        words = [
+            f"The recipe for {study.time}: about {self.tokens:,.0f} tokens of text, {self.sizes.rows:,} labelled texts "
+            f"of about {self.sizes.text_tokens:.0f} tokens; {self.kind}, {self.threads} threads.",
+            f"Pretraining: {', '.join(study.objectives)}, {work.config.depth} layers of width {work.config.width}, "
+            f"{steps:,} steps of {tokens:,} tokens, {passes:.1f} passes over the text, {operations} operations: "
+            f"about {format_duration(pretraining)}.",
+            f"Trials: budgets of {', '.join(f'{budget:,}' for budget in study.budgets)} labels; seeds: {study.seeds}; "
+            f"learning rates: {rates}; about {format_duration(trials)}. "
+            f"Reading, leaks and LSA: about {format_duration(self.setup)}. In all about {format_duration(total)}.",
+        ]
+        if total > 1.1 * self.seconds:
+            words.append(f"{study.time} is too short for this study: it takes longer. Give more --time.")
+        if study.seeds < PLANS[0][0] or len(study.budgets) < len(default_budgets(self.sizes.rows)):
+            words.append("With more time there would be more seeds, learning rates or budgets.")
+        if passes >= 0.85 * MOST_PASSES.get(objective, MOST_PASSES["masked"]):
+            return [*words, "The base reads the text as often as it can use: more time would not help it."]
+        return [*words, _WORTH]
+
+
+def _operations(work: Workload) -> float:
+    """Of one step, forward and backward."""
+    counted = per_text(work.config, work.head, work.lengths, masked_share=work.masked_share)
+    return float(work.batch * (counted.forward + counted.backward))

@@ -1,0 +1,129 @@
+"""Saving a training and resuming it, so that it ends with bit-identical weights.
+
+Under several ranks all of them gather their shards and the first one writes; all of them read.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headstart.distributed import Ranks
+from headstart.errors import IntegrityError, UserError
+from headstart.model.model import Model
+from headstart.runs import checkpoint
+from headstart.runs.directory import MetricsFile
+from headstart.runs.shards import gathered
+from headstart.training.optimizers.averaging import Average
+from headstart.training.optimizers.optimizer import load_state, state_tensors
+
+
+@dataclass
+class LoopState:
+    """The state of a run besides its tensors: plain data, saved with every checkpoint."""
+
+    step: int = 0
+    steps: int = 0
+    accumulate: int = 1
+    skipped: int = 0
+    skipped_in_row: int = 0
+    recent_losses: list[float] = field(default_factory=list)
+    evaluated_step: int = -1
+    best_score: float | None = None
+    best_step: int = -1
+    stopped_early: bool = False
+    average_count: int = 0
+    metrics_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class CheckpointManager:
+    """Saves a training into its directory, and resumes it from there."""
+
+    directory: Path
+    model: Model
+    optimizers: list[torch.optim.Optimizer]
+    average: Average
+    metrics: MetricsFile
+    ranks: Ranks
+    facts: dict[str, Any]
+    log: Callable[[str], None]
+
+    def save(self, state: LoopState, keep: int) -> None:
+        """Write a checkpoint to resume from."""
+        state.metrics_bytes, state.average_count = self.metrics.size(), self.average.count
+        tensors = {**state_tensors(self.model, self.optimizers), **self.average.state_tensors()}
+        self._write("checkpoints", state, tensors, self.facts, keep)
+
+    def save_best(self, state: LoopState) -> None:
+        """Write the model's weights as the best so far."""
+        self._write("best", state, {}, {}, keep=1)
+
+    def load_best(self) -> None:
+        """Give the model the best weights."""
+        best, _ = checkpoint.latest(self.directory / "best")
+        if best is not None:
+            checkpoint.copy_into(self._weights(), best.model, str(self.directory / "best"))
+
+    def resume(self, steps: int, accumulate: int) -> LoopState:
+        """Load the last good checkpoint and return its state; or a new state."""
+        last = self._latest()
+        if last is None:
+            self.metrics.cut_back(0)
+            return LoopState(steps=steps, accumulate=accumulate)
+        where = str(self.directory / "checkpoints" / f"step-{last.step:08d}")
+        try:
+            state = LoopState(**last.state)
+        except TypeError as error:
+            what, fix = f"its state has other fields ({error})", "use the version that wrote it"
+            raise IntegrityError(what, where=where, fix=fix, code="mismatch") from error
+        if state.steps < steps:  # more steps than before: the run is extended
+            state = replace(state, stopped_early=False)
+        state.steps = steps
+        checkpoint.copy_into(self._weights(), last.model, where)
+        tensors = {key: value for key, value in last.optimizer.items() if not key.startswith("average|")}
+        load_state(self.model, self.optimizers, tensors, where)
+        if self.average.kind != "none":
+            self.average.load(last.optimizer, state.average_count)
+        self.metrics.cut_back(state.metrics_bytes)
+        for line in changed_facts(last.manifest, self.facts):
+            self.log(f"not bit-exact from here on: {line}")
+        self.log(f"resuming from step {state.step} of {state.steps}")
+        return state
+
+    def _weights(self) -> dict[str, torch.nn.Parameter]:
+        return dict(self.model.named_parameters())
+
+    def _write(
+        self, name: str, state: LoopState, tensors: dict[str, torch.Tensor], facts: dict[str, Any], keep: int
+    ) -> None:
+        weights = gathered(self._weights(), self.ranks.is_first)
+        tensors = gathered(tensors, self.ranks.is_first)
+        given = (self.directory / name, state.step, weights, tensors, asdict(state), facts, keep)
+        self.ranks.first(lambda: str(checkpoint.save(*given)))
+
+    def _latest(self) -> checkpoint.Checkpoint | None:
+        """The last good checkpoint, the same one for all ranks."""
+        directory = self.directory / "checkpoints"
+        for one in (directory, self.directory / "best"):
+            self.ranks.first(partial(checkpoint.clean, one))
+        last, passed_over = checkpoint.latest(directory)
+        step = last.step if last else 0
+        if self.ranks.agree(step) != (step,):
+            what = "the first rank has newer checkpoints than this one sees"
+            fix = "--out has to be where all nodes see the same files"
+            raise UserError(what, where=directory, fix=fix, code="mismatch")
+        for line in passed_over:
+            self.log(line)
+        return last
+
+
+def changed_facts(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What differs between the machine that wrote a checkpoint and this one."""
+    usual = {"world": "1", "sharded": "no", "compiled": "no"}
+    old, new = ({**usual, **facts.get("machine", {})} for facts in (before, now))
+    differing = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+    return [f"{key} was {old.get(key)}, is {new.get(key)}" for key in differing]

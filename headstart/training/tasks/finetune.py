@@ -1,0 +1,183 @@
+"""Fine-tuning: a base, from a start or from scratch, under a head for labelled texts."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headstart.config.defaults import PRESET
+from headstart.config.model import HeadConfig, ModelConfig
+from headstart.config.presets import preset
+from headstart.config.resolve import resolved
+from headstart.config.run import DataConfig, RunConfig
+from headstart.config.schema import fields_of
+from headstart.config.training import (
+    TRANSLATION_DEFAULTS,
+    FinetuneSettings,
+    LoopConfig,
+    MachineConfig,
+    Masking,
+    OptimizerConfig,
+    TranslationOptions,
+)
+from headstart.data.in_memory import Given, sources_by_role
+from headstart.data.labelled import LabelledSet, read_labelled, refuse_other_pairs
+from headstart.data.labels import LabelMap, label_warnings
+from headstart.data.readers.sources import Source
+from headstart.errors import UserError
+from headstart.inference.evaluate import Scores, labelled_scores, with_corpus_metrics
+from headstart.machine import Machine
+from headstart.model.model import Model
+from headstart.objectives.classification import classification_objective
+from headstart.runs.load import LoadedRun, load
+from headstart.tokenizers.templates import template_of
+from headstart.training.early_stopping import check_best_metric
+from headstart.training.fit import Console, Session, Task, fit, run_session
+from headstart.training.memory import first_model
+from headstart.training.tasks import translation
+from headstart.training.tasks.arguments import (
+    Call,
+    Sources,
+    call_of,
+    default_out,
+    read_sets,
+    steps_of,
+    takes,
+    tokenizer_for,
+)
+
+
+@takes(FinetuneSettings, MachineConfig)
+def finetune(
+    train: Given | LabelledSet,
+    *,
+    valid: Given | LabelledSet | None = None,
+    test: Given | LabelledSet | None = None,
+    out: str | Path | None = None,
+    machine: Machine | None = None,
+    console: Console | None = None,
+    override_resume: bool = False,
+    **given: Any,
+) -> dict[str, Any]:
+    """Train a head, and the base under it, on labelled texts, or a translator on pairs; calling it again resumes.
+
+    The rows are those of a file, or are in memory already: a frame, a dataset, a set that was read before; splits in
+    one folder or DatasetDict as `train` are taken by their names (data/in_memory.py). Every setting of
+    FinetuneSettings, field of ModelConfig and setting of the machine is a keyword, as on the command line. Returns the
+    result.
+    """
+    task = given.get("task")
+    call = call_of(FinetuneSettings, given, machine, TRANSLATION_DEFAULTS if task == "translation" else None)
+    check(call.settings, given)
+    sources = sources_by_role(train, valid, test)
+    out = out or default_out("finetune", call, sources.values())
+    make = translation.build if task == "translation" else build
+    with run_session(out, call.machine, console or Console()) as session:
+        return fit(make(call, sources, session), session, override_resume)
+
+
+def train_translator(train: Given, **given: Any) -> dict[str, Any]:
+    """Train an encoder-decoder on pairs: `finetune` with the task translation."""
+    return finetune(train, task="translation", **given)
+
+
+def check(settings: FinetuneSettings, given: Mapping[str, Any]) -> None:
+    """Refuse what does not fit together, before anything is read."""
+    task = settings.task
+    check_best_metric(task, settings)
+    of_others = (
+        ("batch", "pooling", "freeze", "valid_share", "unfreeze_every", "text_column", "label_column")
+        if task == "translation"
+        else (*fields_of(TranslationOptions), "batch_tokens", "valid_bleu")
+    )
+    for setting in (fields_of(FinetuneSettings)[name] for name in of_others):
+        if given.get(setting.name) is not None or getattr(settings, setting.name) != setting.default:
+            fix = "leave it out" if task == "translation" else "leave it out, or give --task translation"
+            raise UserError(f"{setting.flag} with --task {task}", fix=fix, code="conflict")
+    if settings.freeze == "base" and settings.start == "scratch":
+        fix = "only a pretrained base can be frozen"
+        raise UserError("--freeze base without --start", fix=fix, code="missing")
+    if settings.freeze == "base" and settings.unfreeze_every:
+        raise UserError("--freeze base and --unfreeze-every at once", fix="give one of them", code="conflict")
+    if settings.r_drop and task not in ("classification", "translation"):
+        fix = "leave it out: it is for classes and translation"
+        raise UserError(f"--r-drop with --task {task}", fix=fix, code="conflict")
+
+
+def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> Task:
+    """Everything that a fine-tuning needs: its rows, tokenizer, model and objectives."""
+    given, machine, console = call.settings, session.machine, session.console
+    start = load(given.start) if given.start != "scratch" else None
+    paths = {role: one.path if isinstance(one, LabelledSet) else str(one) for role, one in sources.items()}
+    seed = given.seed if given.labels_seed == -1 else given.labels_seed
+    data = given.part(DataConfig, **paths, labels_seed=seed)
+    sets = _read_sets(sources, data, given, console)
+    label_map = None if given.task == "regression" else LabelMap.of(sets["train"])
+    if label_map is not None:
+        for labelled in sets.values():  # what could never be predicted is known before training
+            label_map.refuse_unseen(labelled)
+    base = _base(call, start, sets["train"])
+    frame_name = start.config.frame if start else ("causal" if base.direction == "causal" else "masked")
+    texts = sets["train"].whole_texts
+    tokenizer = tokenizer_for(session, given, start, lambda: iter(texts), frame_name, call.tokenizer)
+    base = dataclasses.replace(base, vocab=tokenizer.size, tokenizer=tokenizer.fingerprint)
+    given = resolved(given, given.task, base, machine.device.type)
+    head = HeadConfig(kind=given.task, classes=len(label_map) if label_map else 1, pooling=given.pooling)
+    frame = template_of(tokenizer, frame_name)
+    shared = label_map, tokenizer, frame, given.length, head, given.batch, given.r_drop
+    objectives = {name: classification_objective(labelled, *shared) for name, labelled in sets.items()}
+    if "valid" not in objectives and (given.patience or given.evaluate_every):
+        fix = "give valid rows, or a share of train to hold out"
+        raise UserError("nothing to evaluate on", fix=fix, code="missing")
+    if "valid" in objectives and given.best_metric not in ("loss", "accuracy"):  # which come with the loss
+        valid = objectives["valid"]
+        objectives["valid"] = with_corpus_metrics(valid, lambda model, on: labelled_scores(model, valid, on))
+    if truncated := objectives["train"].truncated_share:
+        console.log(f"{truncated:.1%} of the training texts are truncated at {given.length} tokens")
+    fingerprints = [sets[name].fingerprint[:16] for name in ("train", "valid") if name in sets]
+    config = given.part(
+        RunConfig, objective=given.task, start=start.digest if start else "scratch", frame=frame_name,
+        pairs=sets["train"].texts_b is not None, label_names=list(label_map.labels) if label_map else [],
+        data=dataclasses.replace(data, fingerprint="+".join(fingerprints)), model=base, head=head,
+        optimizer=given.part(OptimizerConfig), masking=Masking(),
+        loop=given.part(LoopConfig, steps=steps_of(given, objectives["train"])),
+    )  # fmt: skip
+    model = first_model(config, machine, start, console.log)
+    if given.freeze == "base":
+        model.base.requires_grad_(False)
+
+    def finish(model: Model, scores: Scores | None) -> dict[str, Any]:
+        measured = [name for name in ("valid", "test") if name in objectives]
+        return {
+            **{name: labelled_scores(model, objectives[name], machine) for name in measured},
+            "counts": {name: {"rows": len(labelled)} for name, labelled in sets.items()},
+        }
+
+    return Task(config, tokenizer, model, objectives["train"], objectives.get("valid"), finish)
+
+
+def _read_sets(
+    sources: Sources, data: DataConfig, given: FinetuneSettings, console: Console
+) -> dict[str, LabelledSet]:
+    """The labelled sets, all of single texts or all of pairs, with a warning for each doubtful label."""
+
+    def read(source: Source | LabelledSet) -> LabelledSet:
+        if isinstance(source, LabelledSet):
+            return source
+        return read_labelled(source, data, task=given.task)  # type: ignore[arg-type]
+
+    sets = read_sets(sources, read, lambda rows: (rows.whole_texts, rows.labels), given, console.log)
+    for name, labelled in sets.items():
+        refuse_other_pairs(labelled, sets["train"].texts_b is not None, "the training rows are")
+        for warning in label_warnings(labelled):
+            console.log(f"{name}: {warning.message}")
+    return sets
+
+
+def _base(call: Call[FinetuneSettings], start: LoadedRun | None, train: LabelledSet) -> ModelConfig:
+    """The start's base, or the preset's; a base from scratch that reads pairs of texts has segments."""
+    if start is not None:
+        return dataclasses.replace(start.config.model, **call.model)
+    config = preset(call.settings.preset or PRESET, **call.model)
+    needs_segments = train.texts_b is not None and not config.segments
+    return dataclasses.replace(config, segments=2) if needs_segments else config

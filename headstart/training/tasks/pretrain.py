@@ -1,0 +1,202 @@
+"""Pretraining: from files of text to a run."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from headstart.config.defaults import PRESET, STUDY_EPOCHS
+from headstart.config.model import ModelConfig
+from headstart.config.presets import preset
+from headstart.config.resolve import resolved
+from headstart.config.run import DataConfig, FrameName, RunConfig
+from headstart.config.study import PretrainPart
+from headstart.config.training import (
+    LoopConfig,
+    MachineConfig,
+    Masking,
+    OptimizerConfig,
+    PretrainObjective,
+    PretrainSettings,
+)
+from headstart.data.in_memory import Given, is_one, split_for
+from headstart.data.readers.documents import pieces
+from headstart.data.readers.rows import Columns
+from headstart.data.readers.sources import Source, Table, by_weight, weighted_path
+from headstart.data.store_building import training_stores
+from headstart.data.token_store import TokenStore
+from headstart.errors import UserError
+from headstart.inference.evaluate import Scores
+from headstart.inference.perplexity import ngram_entropies
+from headstart.machine import Machine
+from headstart.model.model import Model
+from headstart.objectives.pretraining import pretraining_objective
+from headstart.runs.load import LoadedRun, load
+from headstart.storage.cache import cache_directory
+from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.training.early_stopping import check_best_metric
+from headstart.training.fit import Console, Session, Task, fit, run_session
+from headstart.training.memory import first_model
+from headstart.training.tasks.arguments import Call, call_of, default_out, steps_of, takes, tokenizer_for
+
+
+@takes(PretrainSettings, MachineConfig)
+def pretrain(
+    corpus: Given | Sequence[Given],
+    *,
+    valid: Given | None = None,
+    out: str | Path | None = None,
+    machine: Machine | None = None,
+    console: Console | None = None,
+    override_resume: bool = False,
+    **given: Any,
+) -> dict[str, Any]:
+    """Pretrain a base on unlabelled text; calling it again resumes, or finds it finished. Returns the result.
+
+    The corpus is one source or a list of them: paths, frames, datasets (data/in_memory.py); of a folder or DatasetDict
+    with several splits, its train. Every setting of PretrainSettings, field of ModelConfig and setting of the machine
+    is a keyword, as on the command line: `epochs=3, width=128, device="cpu"`.
+    """
+    call = call_of(PretrainSettings, given, machine)
+    check_best_metric(call.settings.objective, call.settings)
+    if call.settings.unfreeze_every:
+        fix = "leave it out: it is for fine-tuning a base"
+        raise UserError("--unfreeze-every in pretraining", fix=fix, code="conflict")
+    texts = Texts.given(corpus, valid, call.settings.text_column)
+    sources = [*texts.sources, *([texts.valid] if texts.valid else [])]
+    out = out or default_out("pretrain", call, sources)
+    with run_session(out, call.machine, console or Console()) as session:
+        return fit(build(call, texts, session), session, override_resume)
+
+
+def build(call: Call[PretrainSettings], texts: "Texts", session: Session) -> Task:
+    """Everything that a pretraining needs: its data, tokenizer, model and objectives."""
+    given, machine, console = call.settings, session.machine, session.console
+    start = load(given.start) if given.start != "scratch" else None
+    data = given.part(
+        DataConfig,
+        corpus=[str(source) for source in texts.sources],
+        weights=list(texts.weights) if set(texts.weights) - {1.0} else [],
+        valid=str(texts.valid or ""),
+    )
+    frame: FrameName = "causal" if given.objective == "causal" else "masked"
+    if frame == "masked" and start is not None and start.config.frame == "roberta":
+        frame = "roberta"
+
+    def read() -> Iterator[str]:
+        return (piece.text for piece in pieces(texts.sources, data))
+
+    masks = given.objective != "causal"
+    tokenizer = tokenizer_for(session, given, start, read, frame, call.tokenizer, masks=masks)
+    about = texts, data, tokenizer, given.objective, console
+    stores = machine.ranks.first_then_others(lambda: _stores(*about))
+    if given.shuffled:
+        stores = [store.shuffled(given.seed) for store in stores]
+    model_config = _model_config(call, tokenizer, start)
+    given = resolved(given, "pretraining", model_config, machine.device.type)
+    batch = max(1, given.batch_tokens // given.length)
+    shape = (tokenizer, given.length, batch, given.part(Masking))
+    weights = list(by_weight(texts.sources, texts.weights))
+    objective = pretraining_objective(given.objective, stores[:-1], *shape, weights=weights)
+    valid = pretraining_objective(given.objective, stores[-1:], *shape)
+    config = given.part(
+        RunConfig, start=start.digest if start else "scratch", frame=frame, batch=batch, initial_seed=given.seed,
+        data=dataclasses.replace(data, fingerprint="+".join(store.header.sha256[:16] for store in stores)),
+        model=model_config, head=objective.head, optimizer=given.part(OptimizerConfig),
+        loop=given.part(LoopConfig, steps=steps_of(given, objective)), masking=given.part(Masking),
+    )  # fmt: skip
+    model = first_model(config, machine, start, console.log)
+    text_bytes = stores[-1].header.text_bytes
+
+    def finish(model: Model, scores: Scores | None) -> dict[str, Any]:
+        found = {
+            "counts": {"train": _counts(stores[:-1]), "valid": _counts(stores[-1:])},
+            "entropies": ngram_entropies(stores[:-1], stores[-1], given.objective, given.part(Masking)),
+        }
+        if scores is None or given.objective != "causal" or not text_bytes:
+            return found
+        nats = scores.values["loss"] * scores.count
+        valid = {**scores.values, "bits_per_byte": nats / math.log(2) / text_bytes}
+        return {"valid": valid, **found}
+
+    return Task(config, tokenizer, model, objective, valid, finish)
+
+
+def _counts(stores: Sequence[TokenStore]) -> dict[str, int]:
+    """How much text there is."""
+    return {"documents": sum(one.document_count for one in stores), "tokens": sum(map(len, stores))}
+
+
+def planned_steps(
+    phase: PretrainPart,
+    data: DataConfig,
+    objective: PretrainObjective,
+    tokenizer: Tokenizer,
+    console: Console,
+) -> tuple[int, list[TokenStore]]:
+    """The steps that a phase's epochs are, and the stores to train on and to measure by: known before a run."""
+    texts = Texts(data.corpus, data.weights or [1.0] * len(data.corpus), data.valid or None)
+    stores = _stores(texts, data, tokenizer, objective, console)
+    shape = phase.length, max(1, phase.batch_tokens // phase.length), Masking()
+    weights = list(by_weight(data.corpus, data.weights))
+    planned = pretraining_objective(objective, stores[:-1], tokenizer, *shape, weights=weights)
+    return planned.steps_in(phase.epochs or STUDY_EPOCHS, seed=0), stores
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """What to pretrain on, with its weights, and what to measure by."""
+
+    sources: Sequence[Source]
+    weights: Sequence[float]
+    valid: Source | None
+
+    @classmethod
+    def given(cls, corpus: Given | Sequence[Given], valid: Given | None, text_column: str) -> "Texts":
+        """From what a caller gives: one source or several, `FILE=WEIGHT` or (source, weight) for a weighted one."""
+        pairs = [_weighted(one) for one in ([corpus] if is_one(corpus) else corpus)]
+        sources = [_with_text(split_for(one, "train"), text_column) for one, _ in pairs]
+        measured = None if valid is None else _with_text(split_for(valid, "valid"), text_column)
+        return cls(sources, [weight for _, weight in pairs], measured)
+
+
+def _weighted(given: Given) -> tuple[Given, float]:
+    if isinstance(given, tuple):
+        source, weight = given
+        if not (math.isfinite(weight) and weight > 0):
+            raise UserError(f"a weight of {weight}", fix="give a number over 0, or leave the source out")
+        return source, float(weight)
+    return weighted_path(str(given)) if isinstance(given, str | Path) else (given, 1.0)
+
+
+def _with_text(source: Source, text_column: str) -> Source:
+    return source.narrowed(Columns(text_column).choose) if isinstance(source, Table) else source
+
+
+def _stores(
+    texts: Texts, data: DataConfig, tokenizer: Tokenizer, objective: PretrainObjective, console: Console
+) -> list[TokenStore]:
+    """A store for each weight to train on, and at last the one to evaluate on."""
+    return training_stores(
+        texts.sources, texts.weights, texts.valid, tokenizer, cache_directory() / "stores", data,
+        segments="sentences" if objective == "masked-nsp" else "lines", log=console.log,
+    )  # fmt: skip
+
+
+def _model_config(call: Call[PretrainSettings], tokenizer: Tokenizer, start: LoadedRun | None) -> ModelConfig:
+    """The base for this objective: its direction is the objective's, its vocabulary the tokenizer's."""
+    objective = call.settings.objective
+    fields: dict[str, Any] = {
+        **call.model,
+        "vocab": tokenizer.size,
+        "tokenizer": tokenizer.fingerprint,
+        "direction": "causal" if objective == "causal" else "bidirectional",
+    }
+    if start is not None:
+        base = dataclasses.replace(start.config.model, **fields)
+    else:
+        base = preset(call.settings.preset or PRESET, **fields)
+    if objective == "masked-nsp" and base.segments < 2:
+        base = dataclasses.replace(base, segments=2)
+    return base

@@ -1,0 +1,121 @@
+"""`headstart predict` and `headstart embed`: what they print, and what they refuse."""
+
+import io
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tiny_runs
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from headstart.inference.predict import predict
+
+ON_CPU = ("--device", "cpu", "--precision", "fp32", "--threads", "1")
+
+
+def typed(monkeypatch, text):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text.encode()), isatty=lambda: False))
+
+
+def json_lines(out):
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_predict_gives_a_json_line_for_each_line_of_a_file_in_order(cli, tmp_path):
+    texts = ["une belle histoire.", "", "livre " * 50, "  ", "☺"]
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(texts) + "\n")
+    code, out, err = cli("predict", tiny_runs.path_of("classification"), path)
+    assert code == 0
+    expected = [p.answer for p in predict(tiny_runs.run_of("classification"), texts, tiny_runs.MACHINE)]
+    assert json_lines(out) == expected
+    assert set(expected[0]) == {"label", "probabilities"}
+    assert "1 text is longer than 16 tokens and was cut there" in err
+
+
+@pytest.mark.parametrize(("kind", "keys"), [
+    ("multilabel", {"labels", "probabilities"}), ("regression", {"value"}), ("pairs", {"label", "probabilities"}),
+])  # fmt: skip
+def test_predict_reads_rows_and_answers_by_the_task(cli, kind, keys):
+    code, out, _ = cli("predict", tiny_runs.path_of(kind), tiny_runs.files()[kind, "test"])
+    assert code == 0
+    assert [set(answer) for answer in json_lines(out)] == [keys] * 30
+
+
+@pytest.mark.parametrize("given", [[], ["-"]])
+def test_predict_reads_standard_input(cli, monkeypatch, given):
+    typed(monkeypatch, "une belle fin\n\n")
+    code, out, err = cli("predict", tiny_runs.path_of("classification"), *given)
+    assert (code, err) == (0, "")
+    assert len(json_lines(out)) == 2
+
+
+@pytest.mark.slow
+def test_predict_into_a_closed_pipe_is_quiet(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("une belle fin\n" * 3000)
+    program = (
+        "import sys; from headstart.cli import main; main.VERBS['predict'] = 'headstart.cli.predict:predict'; "
+        "sys.exit(main.run(sys.argv[1:]))"
+    )
+    run = tiny_runs.path_of("classification")
+    command = f'{sys.executable} -c "{program}" predict {run} {path} {" ".join(ON_CPU)} | head -n 1'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert set(json.loads(done.stdout)) == {"label", "probabilities"}
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("kind", "verb", "serves"), [
+    ("masked", "generate", "headstart embed"), ("classification", "generate", "headstart predict"),
+    ("causal", "predict", "headstart generate"), ("masked-nsp", "predict", "headstart embed"),
+    ("masked", "compare", "headstart embed"),
+])  # fmt: skip
+def test_a_verb_that_the_run_cannot_serve_exits_2_and_names_one_that_it_can(cli, kind, verb, serves):
+    run = tiny_runs.path_of(kind)
+    rest = {"generate": ["un"], "predict": [], "compare": [run, "--data", "nowhere.txt"]}[verb]
+    code, out, err = cli(verb, run, *rest)
+    assert (code, out) == (2, "")
+    assert f"is a {kind} run" in err
+    assert serves in err
+
+
+def test_embed_prints_vectors_that_depend_on_the_words_around(cli, monkeypatch):
+    typed(monkeypatch, "un livre triste\nune belle histoire, un livre triste\nun livre triste\n")
+    code, out, _ = cli("embed", tiny_runs.path_of("masked"), "--pool", "tokens")
+    first, second, again = json_lines(out)
+    assert code == 0
+    assert first["tokens"][-2] == second["tokens"][-2]
+    assert len(first["vectors"]) == len(first["tokens"])
+    assert first["vectors"][-2] != pytest.approx(second["vectors"][-2], abs=1e-3)
+    assert first == again
+
+
+@pytest.mark.parametrize("pool", ["first", "mean", "last"])
+def test_embed_writes_pooled_vectors_to_a_file(cli, tmp_path, pool):
+    texts, out_file = tmp_path / "texts.txt", tmp_path / "vectors.safetensors"
+    texts.write_text("une fin\nun livre\n\n")
+    code, out, err = cli("embed", tiny_runs.path_of("causal"), texts, "--pool", pool, "--out", out_file)
+    assert (code, out) == (0, "")
+    assert "3 vectors of 16 numbers" in err
+    table = load_file(out_file)["vectors"]
+    _, out, _ = cli("embed", tiny_runs.path_of("causal"), texts, "--pool", pool)
+    assert np.array([line["vector"] for line in json_lines(out)], np.float32).tolist() == table.tolist()
+    with safe_open(out_file, "np") as file:
+        assert file.metadata()["pool"] == pool
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".tmp")] == []
+
+
+def test_embed_refuses_an_out_that_cannot_be_before_it_starts(cli, tmp_path):
+    run = tiny_runs.path_of("causal")
+    for extra, message in (
+        (["--pool", "tokens", "--out", tmp_path / "a.safetensors"], "[conflict]: --out with --pool tokens"),
+        (["--out", tmp_path / "a.npy"], f"[bad-value]: {tmp_path / 'a.npy'}"),
+        (["--out", tmp_path / "no" / "a.safetensors"], f"[no-file]: {tmp_path / 'no'}"),
+    ):
+        code, out, err = cli("embed", run, "nowhere.txt", *extra)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"headstart {message}")

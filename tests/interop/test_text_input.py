@@ -1,0 +1,73 @@
+"""What scikit-learn hands over, as texts and labels."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from refusals import refused
+
+from headstart.errors import UserError
+from headstart.interop.text_input import InputError, labels_of, names_of, texts_of, value_errors
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["a", "b"],
+        ("a", "b"),
+        np.array(["a", "b"]),
+        np.array([["a"], ["b"]], object),
+        pd.Series(["a", "b"]),
+        iter("ab"),
+    ],
+)
+def test_texts_come_in_any_container(given):
+    assert texts_of(given) == ["a", "b"]
+
+
+def test_two_columns_are_pairs():
+    assert texts_of(pd.DataFrame({"x": ["a", "b"], "y": ["c", "d"]})) == [("a", "c"), ("b", "d")]
+
+
+@pytest.mark.parametrize(
+    ("given", "where", "code"),
+    [
+        (["a", 1.5], "X[1]", "bad-row"),
+        (["a", None], "X[1]", "bad-row"),
+        ([b"a"], "X[0]", "bad-row"),
+        ([float("nan")], "X[0]", "bad-row"),
+        (["\ud800"], "X[0]", "bad-text"),
+        ([["a", "b"], ["c", 3]], "X[1, 1]", "bad-row"),
+    ],
+)
+def test_what_is_no_text_is_named_by_its_row(given, where, code):
+    with refused(code, where, by=InputError):
+        texts_of(given)
+
+
+@pytest.mark.parametrize("given", ["a text", [], np.zeros((2, 3, 4)), [["a", "b", "c"]], scipy.sparse.eye(3)])
+def test_what_holds_no_texts_is_refused(given):
+    with pytest.raises(InputError, match="X"):
+        texts_of(given)
+
+
+def test_labels_keep_their_type_and_their_number():
+    assert labels_of([3, 1], ["a", "b"], "TextClassifier").tolist() == [3, 1]
+    with pytest.raises(ValueError, match="inconsistent"):
+        labels_of([3], ["a", "b"], "TextClassifier")
+    with refused("missing", "TextClassifier", by=InputError):
+        labels_of(None, ["a"], "TextClassifier")
+    with refused("bad-row", "y[1]", by=InputError):
+        labels_of(np.array(["x", None], object), ["a", "b"], "TextClassifier")
+
+
+def test_classes_are_called_by_their_text():
+    assert names_of(np.array([False, True])) == ["false", "true"]
+    assert names_of(np.array([1, 20])) == ["1", "20"]
+    with refused("conflict", by=InputError):
+        names_of(np.array([1, "1"], object))
+
+
+def test_an_error_of_ours_is_a_value_error_within():
+    with pytest.raises(ValueError, match="wrong"), value_errors():
+        raise UserError("wrong", fix="mend it")

@@ -1,0 +1,86 @@
+"""cost.json: planned beside measured, apart from the result, and checked over all runs."""
+
+import json
+import shutil
+
+import pytest
+import small
+import tiny_runs
+from refusals import refused
+
+from headstart.config.model import HeadConfig
+from headstart.config.run import DataConfig, RunConfig
+from headstart.config.training import LoopConfig, Masking, OptimizerConfig
+from headstart.training.calibration.cost import FILE, read_costs, workloads_of
+
+
+@pytest.mark.parametrize("kind", ["causal", "masked-nsp", "classification"])
+def test_a_run_says_what_it_cost(kind):
+    cost = json.loads((tiny_runs.path_of(kind) / FILE).read_text())
+    assert cost["planned"]["seconds_a_step"] > 0
+    assert cost["planned"]["memory"] > 10**6
+    assert cost["measured"]["steps"] == 4
+    assert cost["measured"]["seconds_a_step"] > 0
+
+
+def test_the_clock_is_kept_out_of_the_result():
+    result = (tiny_runs.path_of("causal") / "result.json").read_text()
+    assert "seconds" not in result
+    assert "cost" not in result
+
+
+def test_the_workload_is_that_of_the_batches():
+    training = small.training("unused", "classification")
+    config = RunConfig(
+        objective="classification", frame="causal", length=24, batch=4, data=DataConfig(), model=training.model.config,
+        head=HeadConfig(kind="classification", pooling="mean"), optimizer=OptimizerConfig(optimizer="muon"),
+        loop=LoopConfig(steps=2, accumulate=2, average="ema"), masking=Masking(),
+    )  # fmt: skip
+    works = workloads_of(config, training.objective, training.machine)
+    assert len(works) == 2
+    batch = training.objective.batch_at(0, 0)
+    assert works[0].batch == len(batch["tokens"]) == 4
+    assert works[0].lengths.source == round(batch["present"].sum() / 4)
+    assert (works[0].reading, works[0].optimizer, works[0].accumulate) == ("padded", "muon", 2)
+    assert works[0].average
+
+
+def test_documents_of_a_block_are_counted():
+    training = small.training("unused", "causal")
+    config = RunConfig(
+        objective="causal", frame="causal", length=24, batch=4, data=DataConfig(), model=training.model.config,
+        head=HeadConfig(kind="lm"), optimizer=OptimizerConfig(), loop=LoopConfig(steps=1), masking=Masking(),
+    )  # fmt: skip
+    (work,) = workloads_of(config, training.objective, training.machine)
+    batch = training.objective.batch_at(0, 0)
+    texts = sum(len(set(row)) for row in batch["documents"].tolist())
+    assert work.reading == "packed"
+    assert work.document == batch["tokens"].size // texts
+
+
+def test_all_runs_under_a_folder_are_checked(tmp_path):
+    for number, (planned, measured, memory) in enumerate([(1.0, 2.0, 100), (3.0, 2.0, None)]):
+        place = tmp_path / "deep" / f"run{number}"
+        place.mkdir(parents=True)
+        data = {
+            "planned": {"device": "cpu", "seconds_a_step": planned, "memory": 150, "by": "paper"},
+            "measured": {"seconds_a_step": measured, "memory": memory, "steps": 9},
+        }
+        (place / FILE).write_text(json.dumps(data))
+    rows = read_costs([tmp_path])
+    assert [row.seconds_error for row in rows] == [-0.5, 0.5]
+    assert [row.memory_error for row in rows] == [0.5, None]
+
+
+def test_what_is_no_run_or_cannot_be_read_is_refused_with_its_place(tmp_path):
+    with refused("missing", "cost.json", str(tmp_path)):
+        read_costs([tmp_path])
+    with refused("no-file", "nowhere"):
+        read_costs([tmp_path / "nowhere"])
+    (tmp_path / "file").touch()
+    with refused("not-a-run", str(tmp_path / "file")):
+        read_costs([tmp_path / "file"])
+    shutil.copytree(tiny_runs.path_of("causal"), tmp_path / "run")
+    (tmp_path / "run" / FILE).write_text("{}")
+    with refused("bad-format", str(tmp_path / "run" / FILE)):
+        read_costs([tmp_path])
