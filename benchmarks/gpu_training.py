@@ -202,7 +202,7 @@ def memory_gb(device: torch.device) -> dict[str, float]:
     return dict.fromkeys(("allocated", "reserved"), children.peak_mb() / 1e3)
 
 
-def muon_lr(device: torch.device, side: int) -> float:
+def matrix_rate(device: torch.device, side: int) -> float:
     """Operations a second of a bf16 product of random square matrices: ten at a time, the median of seven times."""
     a, b = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
 
@@ -221,7 +221,7 @@ def child(row: str, number: str, name: str, device: str, is_tiny: str, material:
         torch.set_num_threads(1)
     if row == "matrix":
         side = 64 if is_tiny == "True" else MATRIX_SIDE
-        turns.answer_questions({"rate": lambda: {"rate": muon_lr(where, side)}})
+        turns.answer_questions({"rate": lambda: {"rate": matrix_rate(where, side)}})
         return
     system = System(CASES[row][int(number)], name, where, is_tiny == "True", Path(material))
     turns.answer_questions({"prepare": system.prepare, "measure": system.measure})
@@ -398,7 +398,7 @@ def report(found: list[dict[str, Any]], rate: float, options: argparse.Namespace
     is_comparable = "H200" in facts["device"] and not options.tiny
     print("\n".join(table(found, rate, is_comparable)))
     if options.json is not None:
-        whole = {"muon_lr": rate, "rounds": options.rounds, "tiny": options.tiny, "found": found}
+        whole = {"matrix_rate": rate, "rounds": options.rounds, "tiny": options.tiny, "found": found}
         options.json.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
