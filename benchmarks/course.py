@@ -16,9 +16,7 @@ class CourseModel(nn.Module):
     def __init__(self, vocab: int, outputs: int, longest: int = 1024) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocab, WIDTH)
-        angles = torch.arange(longest)[:, None] * torch.exp(
-            torch.arange(0, WIDTH, 2) * (-math.log(10_000.0) / WIDTH)
-        )
+        angles = torch.arange(longest)[:, None] * torch.exp(torch.arange(0, WIDTH, 2) * (-math.log(10_000.0) / WIDTH))
         self.register_buffer("table", torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, None])
         self.dropout = nn.Dropout(DROPOUT)
         layer = nn.TransformerEncoderLayer(WIDTH, HEADS, FFN, DROPOUT)

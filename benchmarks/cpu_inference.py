@@ -148,9 +148,7 @@ def classifiers(vocab: int, machine: Machine, place: Path, count: int) -> dict[s
 # ---- side by side -------------------------------------------------------------------------------------------
 
 
-def measured(
-    systems: dict[str, tuple[float, System]], rounds: int
-) -> tuple[dict[str, Any], dict[str, list[str]]]:
+def measured(systems: dict[str, tuple[float, System]], rounds: int) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The rates of each system, by the clock and by the process's own time, and what it answered."""
     found = {name: system() for name, (_, system) in systems.items()}  # and warm up
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
@@ -183,9 +181,7 @@ def compared(work: str, rates: dict[str, Any], found: dict[str, list[str]]) -> d
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=("generate", "classify"))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--vocab", type=int, help="default: 50,257 to generate, 50,001 to classify")
@@ -214,17 +210,13 @@ def main() -> None:
         else:
             systems, unit = classifiers(vocab, machine, Path(place), options.texts), "reviews"
         rates, found = measured(systems, options.rounds)
-    print(
-        f"{options.work}, {vocab:,} tokens in the vocabulary, {options.threads} threads, ours in {options.precision}"
-    )
+    print(f"{options.work}, {vocab:,} tokens in the vocabulary, {options.threads} threads, ours in {options.precision}")
     for name, rate in rates.items():
         before = f"   ({ANCHORS[name]:,.0f} measured before)" if name in ANCHORS else ""
         print(f"{name:20} {rate['clock']:9,.1f} {unit} a second, {rate['own']:9,.1f} a processor's{before}")
     ratios = compared(options.work, rates, found)
     for pair, ratio in ratios.items():
-        same = (
-            "other weights" if ratio["same"] is None else f"{ratio['same']:.1%} of the answers are the same"
-        )
+        same = "other weights" if ratio["same"] is None else f"{ratio['same']:.1%} of the answers are the same"
         print(f"{pair:38} {ratio['clock']:6.2f} by the clock, {ratio['own']:6.2f} by processor time; {same}")
     print(
         json.dumps(

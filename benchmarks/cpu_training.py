@@ -206,10 +206,7 @@ def trainer_finetune(steps: int, seed: int) -> dict[str, float]:
     )  # fmt: skip
 
     def rows(split: str) -> list[dict[str, Any]]:
-        return [
-            {"ids": [1, *ids.tolist(), 2], "label": int(label)}
-            for ids, label in zip(*reviews(split), strict=True)
-        ]
+        return [{"ids": [1, *ids.tolist(), 2], "label": int(label)} for ids, label in zip(*reviews(split), strict=True)]
 
     def collate(some: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         padded = torch.nn.utils.rnn.pad_sequence([torch.tensor(row["ids"]) for row in some], batch_first=True)
@@ -313,9 +310,7 @@ def show(found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", choices=list(PEERS), action="append", help="one of them (default: all)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=EPOCH_STEPS, help="of fine-tuning; 200 are an epoch")

@@ -31,9 +31,7 @@ from headstart.training.tasks.pretrain import pretrain
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--null", action="store_true")
     parser.add_argument("--labels", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=5)
@@ -72,16 +70,12 @@ def main() -> None:
                 scores[arm].append(result["test"]["accuracy"])
                 print(f"seed {seed} {arm:<10} {scores[arm][-1]:.4f}", file=sys.stderr)
         run = load(place / "base")
-        sample = generate(
-            run, "Bonjour les", machine, GenerationConfig(temperature=0.8, top_p=0.95, max_tokens=40)
-        )
+        sample = generate(run, "Bonjour les", machine, GenerationConfig(temperature=0.8, top_p=0.95, max_tokens=40))
     differences = [b - a for a, b in zip(*scores.values(), strict=True)]
     mean = statistics.mean(differences)
     half = stats.t.ppf(0.975, len(differences) - 1) * statistics.stdev(differences) / len(differences) ** 0.5
     for arm, found in scores.items():
-        print(
-            f"{arm:<10} {statistics.mean(found):.3f} ± {statistics.stdev(found):.3f} (deviation over seeds)"
-        )
+        print(f"{arm:<10} {statistics.mean(found):.3f} ± {statistics.stdev(found):.3f} (deviation over seeds)")
     print(f"difference {mean:+.3f}, 95 % interval {mean - half:+.3f} to {mean + half:+.3f}")
     print(f"valid bits per byte {base['valid']['bits_per_byte']:.3f}; pretraining {pretrained:.0f} s")
     print(f"Bonjour les{sample[0].text}")

@@ -118,9 +118,7 @@ def judged(digests: dict[str, str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--at-once", type=int, default=6, help="processes side by side")
@@ -134,9 +132,7 @@ def main() -> None:
         write_data(Path(place))
         names = sorted(RUNS, key="killed".__ne__)  # those that are killed take longest, and begin
         wanted = [(kind, name) for name in names for kind in options.kinds]
-        digests = pool.map(
-            lambda one: digest_of(one[0], one[1], Path(place), options.device, options.compiled), wanted
-        )
+        digests = pool.map(lambda one: digest_of(one[0], one[1], Path(place), options.device, options.compiled), wanted)
         of_run = dict(zip(wanted, digests, strict=True))
     found = {kind: judged({name: of_run[kind, name] for name in RUNS}) for kind in options.kinds}
     for kind, said in found.items():

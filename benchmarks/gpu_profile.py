@@ -29,9 +29,7 @@ PROFILED_STEPS = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=SHAPES)
     parser.add_argument("--vocab", type=int, help="instead of the case's own")
     parser.add_argument("--steps", type=int, default=50, help="to time before the profile")
@@ -67,9 +65,7 @@ def main() -> None:
         if event.device_type == DeviceType.CUDA:
             times[event.name].append(event.device_time / PROFILED_STEPS)
     busy, count = sum(map(sum, times.values())), sum(map(len, times.values())) / PROFILED_STEPS
-    print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}: {1e3 * seconds:.2f} ms a step, ", end=""
-    )
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: {1e3 * seconds:.2f} ms a step, ", end="")
     print(f"{work.tokens(0) / seconds:,.0f} tokens/s; {count:.0f} kernels, busy {busy / 1e3:.2f} ms")
     for name, each in sorted(times.items(), key=lambda one: -sum(one[1]))[: options.kernels]:
         print(f"{sum(each):8.0f} µs {len(each) / PROFILED_STEPS:5.0f} × {name[:100]}")

@@ -294,9 +294,7 @@ def _seats(row: str, number: int, options: argparse.Namespace, material: Path) -
     return seats
 
 
-def _child(
-    log: Path, row: str, number: int, name: str, options: argparse.Namespace, material: Path
-) -> turns.Child:
+def _child(log: Path, row: str, number: int, name: str, options: argparse.Namespace, material: Path) -> turns.Child:
     return turns.Child(__file__, row, str(number), name, options.device, str(options.tiny), material, log=log)
 
 
@@ -347,15 +345,11 @@ def _standing(one: dict[str, Any], is_comparable: bool) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--row", choices=[*CASES, "all"], nargs="+", default=["all"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=TURN_SECONDS, help="of a turn")
-    parser.add_argument(
-        "--systems", nargs="*", help='some alone, by name or first word: headstart "plain compiled" …'
-    )
+    parser.add_argument("--systems", nargs="*", help='some alone, by name or first word: headstart "plain compiled" …')
     parser.add_argument("--cases", nargs="*", help='some alone, by a part of their name: "32 × 1024" …')
     parser.add_argument("--at-once", type=int, default=2, help="systems that are compiled side by side")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
@@ -371,9 +365,7 @@ def main() -> None:
     report(found, rate, options)
 
 
-def measure(
-    rows: list[str], options: argparse.Namespace, material: Path
-) -> tuple[list[dict[str, Any]], float]:
+def measure(rows: list[str], options: argparse.Namespace, material: Path) -> tuple[list[dict[str, Any]], float]:
     """The matrix rate, then the rows; one that cannot be had is left out with a word."""
     probe = _child(material / "matrix.log", "matrix", 0, "", options, material)
     try:

@@ -59,9 +59,7 @@ def cut_line(path: Path, lines: Path) -> None:
         while block := source.read(1 << 20):
             words = (rest + block).split(" ")
             rest = words.pop()
-            target.writelines(
-                word + ("\n " if not number % 100 else " ") for number, word in enumerate(words)
-            )
+            target.writelines(word + ("\n " if not number % 100 else " ") for number, word in enumerate(words))
         target.write(rest)
 
 
@@ -82,9 +80,7 @@ def child(path: str, directory: str, kind: str, trains_only: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=64, help="the size of the line (1024: a gigabyte)")
     parser.add_argument("--kind", default="bpe", choices=["bpe", "unigram", "wordpiece", "char"])
     parser.add_argument("--json", action="store_true")
@@ -111,9 +107,7 @@ def main() -> None:
     print(f"one line of {options.megabytes} MB, {options.kind}, limit {LIMIT_MB} MB")
     for case, found in results.items():
         stored = f", stored in {found['store_seconds']:.1f} s" if "tokens" in found else ""
-        print(
-            f"  {case:15} peak {found['peak_mb']:4.0f} MB, trained in {found['train_seconds']:.1f} s{stored}"
-        )
+        print(f"  {case:15} peak {found['peak_mb']:4.0f} MB, trained in {found['train_seconds']:.1f} s{stored}")
     print(f"  the line and the lines give {'the same tokenizer' if is_same else 'DIFFERENT tokenizers'}")
 
 

@@ -35,9 +35,7 @@ TIMES = 4
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--length", type=int, default=128, help="tokens of a block in training")
     parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--batch-tokens", type=int, default=1024)
@@ -57,13 +55,10 @@ def main() -> None:
     _print(found, options.length)
     if options.out:
         lines = {
-            kind: [((b["first"] + b["last"]) / 2, b["loss"]) for b in run["buckets"]]
-            for kind, run in found.items()
+            kind: [((b["first"] + b["last"]) / 2, b["loss"]) for b in run["buckets"]] for kind, run in found.items()
         }
         ends = {kind: "refused beyond" for kind, run in found.items() if run["refusal"]}
-        options.out.write_text(
-            longer_chart(lines, options.length, TIMES * options.length, ends), encoding="utf-8"
-        )
+        options.out.write_text(longer_chart(lines, options.length, TIMES * options.length, ends), encoding="utf-8")
     print(json.dumps({"length": options.length, "steps": options.steps, "runs": found}))
 
 
@@ -71,9 +66,7 @@ def _runs(options: argparse.Namespace, place: Path) -> Iterator[tuple[str, dict[
     """Each kind with its buckets, and with its refusal where it has one."""
     novels = Path(os.environ["HEADSTART_DATA"]) / "fr-novels"
     corpus = _written(place / "train.txt", islice(_books(novels / "train.txt.gz"), options.books))
-    data = _written(
-        place / "other.txt", (book[: options.characters] for book in _books(novels / "valid.txt.gz"))
-    )
+    data = _written(place / "other.txt", (book[: options.characters] for book in _books(novels / "valid.txt.gz")))
     machine = choose("cpu", "fp32", threads=1)
     machine.prepare()
     words = train_tokenizer(lambda: (piece.text for piece in pieces([corpus])), vocab=options.vocab).tokenizer
@@ -123,13 +116,9 @@ def _print(found: dict[str, dict[str, Any]], trained: int) -> None:
     print(f"{'tokens read':<14}" + "".join(f"{kind:>12}" for kind in found))
     longest = max((run["buckets"] for run in found.values()), key=len)
     for number, bucket in enumerate(longest):
-        row = [
-            run["buckets"][number]["loss"] if number < len(run["buckets"]) else None for run in found.values()
-        ]
+        row = [run["buckets"][number]["loss"] if number < len(run["buckets"]) else None for run in found.values()]
         cells = "".join(f"{'–' if loss is None else format(loss, '.4f'):>12}" for loss in row)
-        print(
-            f"{bucket['first']:>6} –{bucket['last']:>6}{cells}{'  beyond' if bucket['first'] > trained else ''}"
-        )
+        print(f"{bucket['first']:>6} –{bucket['last']:>6}{cells}{'  beyond' if bucket['first'] > trained else ''}")
     for kind, run in found.items():
         if run["refusal"]:
             print(f"{kind}: {run['refusal']}")

@@ -59,9 +59,7 @@ def main() -> None:
         print(f"{case}: bytes once {1e6 * floor:.0f} µs")
         for kernel in kernels_for(logits, bias):
             loss_error, grad_error = errors(case, kernel)
-            compute = functools.partial(
-                loss_in_place, logits, bias, targets, 0.0, case.wants_correct, True, kernel
-            )
+            compute = functools.partial(loss_in_place, logits, bias, targets, 0.0, case.wants_correct, True, kernel)
             seconds = timed(compute)
             print(
                 f"  {kernel:<10}{1e6 * seconds:>7.0f} µs {seconds / floor:>6.2f} × the bytes;"

@@ -70,9 +70,7 @@ def arguments_of(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
 
 def shared_tokenizer(data: Path, vocab: int) -> Tokenizer:
     """Of all three languages: captions in English, German and French, and both sides of Tatoeba."""
-    german, french, sentences = (
-        read_pairs(data / PAIRS[pair][0] / "train.tsv.gz") for pair in ("de", "fr", "start")
-    )
+    german, french, sentences = (read_pairs(data / PAIRS[pair][0] / "train.tsv.gz") for pair in ("de", "fr", "start"))
     texts = [
         *german.sources, *german.targets, *french.targets,  # the French captions have the same English ones
         *sentences.sources, *sentences.targets,
@@ -125,9 +123,7 @@ class Clock:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pair", choices=PAIRS, default="de")
     parser.add_argument("--start", type=Path, help="the run to start from (default: from scratch)")
     parser.add_argument("--steps", type=int, help="instead of the recipe's")
@@ -135,9 +131,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="auto")
     parser.add_argument("--fast", action="store_true", help="need not give the same bytes again")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a line of the recipe"
-    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a line of the recipe")
     parser.add_argument("--valid-only", action="store_true", help="do not look at test")
     parser.add_argument(
         "--choose-penalty",

@@ -171,9 +171,7 @@ def rows_of(
     for case, work in zip(chosen, works, strict=True):
         is_priced = work.precision == machine["precision"]
         plans.append({"name": name_of(case), **planned(work, prices if is_priced else None)})
-    too_small = [
-        w.device == "cpu" and p["planned_memory"] < LEAST_CLAIMED for w, p in zip(works, plans, strict=True)
-    ]
+    too_small = [w.device == "cpu" and p["planned_memory"] < LEAST_CLAIMED for w, p in zip(works, plans, strict=True)]
     large = [work for work, small in zip(works, too_small, strict=True) if not small]
     answers = all_measured(large, machine["threads"], repeats)
     for row, small in zip(plans, too_small, strict=True):
@@ -251,11 +249,7 @@ def replayed(data: dict[str, Any]) -> list[dict[str, Any]]:
         if case is None or "measured_memory" not in old:
             continue
         work = workload(case, data["kind"], data["precision"])
-        kept = {
-            key: old[key]
-            for key in ("measured_memory", "measured_seconds", "spread", "held_out")
-            if key in old
-        }
+        kept = {key: old[key] for key in ("measured_memory", "measured_seconds", "spread", "held_out") if key in old}
         is_priced = work.precision == data["precision"]
         rows.append(compared({"name": name_of(case), **kept, **planned(work, prices if is_priced else None)}))
         print_row(rows[-1])
@@ -297,9 +291,7 @@ def run(given: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="auto")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

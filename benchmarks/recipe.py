@@ -33,9 +33,7 @@ def read_recipe(file: Path, data: Path) -> Settings:
     config, model = read_study(file)
     files = {name: getattr(config.finetune, name) for name in ("train", "valid", "test")}
     phases = [
-        dataclasses.replace(
-            phase, corpus=[str(data / path) for path in phase.corpus], valid=_under(data, phase.valid)
-        )
+        dataclasses.replace(phase, corpus=[str(data / path) for path in phase.corpus], valid=_under(data, phase.valid))
         for phase in config.pretrain
     ]
     placed = {name: _under(data, path) for name, path in files.items()}
@@ -121,8 +119,7 @@ def unread(config: StudyConfig, directory: Path) -> StudyConfig:
 
 def _train_and_valid(config: StudyConfig) -> tuple[list[str], list[Label]]:
     sets = [
-        read_labelled(path, config.reading.part(Reading))
-        for path in (config.finetune.train, config.finetune.valid)
+        read_labelled(path, config.reading.part(Reading)) for path in (config.finetune.train, config.finetune.valid)
     ]
     return [text for one in sets for text in one.texts], [label for one in sets for label in one.labels]
 
@@ -146,9 +143,7 @@ def _scoring(
     for name, chosen in rows.items():
         lines = [{how.text_column: texts[row], how.label_column: labels[row]} for row in chosen]
         files[name] = _written(directory / "rows" / f"{name}.jsonl", lines)
-    study = dataclasses.replace(
-        config.study, budgets=[min(b, len(rows["train"])) for b in config.study.budgets]
-    )
+    study = dataclasses.replace(config.study, budgets=[min(b, len(rows["train"])) for b in config.study.budgets])
     return dataclasses.replace(config, study=study, finetune=dataclasses.replace(config.finetune, **files))
 
 

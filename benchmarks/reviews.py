@@ -50,9 +50,7 @@ def prepare(directory: Path, tiny: bool) -> None:
     longest = 64 if tiny else LONGEST
     ids = [row[: longest - template_of(tokenizer, "masked").cost] for row in tokenizer.encode_many(texts)]
     ids = [row for row in ids if len(row)]
-    np.savez(
-        directory / "reviews.npz", ids=np.concatenate(ids), counts=[len(row) for row in ids], longest=longest
-    )
+    np.savez(directory / "reviews.npz", ids=np.concatenate(ids), counts=[len(row) for row in ids], longest=longest)
 
 
 def read(directory: Path) -> Reviews:

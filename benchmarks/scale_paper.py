@@ -224,9 +224,7 @@ def _step(base: Base, strategy: str, world: int, texts: int, micro_batches: int,
     forward = base.operations / 3 * texts * LENGTH / rate
     backward = forward * (3 if checkpointing else 2)
     found = traffic(base, strategy, world, micro_batches)
-    edge = (found.forward + found.backward) / (
-        2 * (base.config.depth + 1)
-    )  # the first fetch, the last reduction
+    edge = (found.forward + found.backward) / (2 * (base.config.depth + 1))  # the first fetch, the last reduction
     passes = max(forward, found.forward) + max(backward, found.backward) + edge
     rest = max(0.0, found.once - max(0.0, backward - found.backward)) + found.once / (2 * base.config.depth)
     parts = {"DDP": 1, "FSDP2": world, "hybrid": min(world, MACHINE.in_node)}[strategy]
@@ -290,8 +288,7 @@ def memories() -> str:
                 room = MACHINE.memory - MACHINE.held_back - parts.state
                 plain, saved = activations(base, 1, False), activations(base, 1, True)
                 most = [
-                    max((n for n in range(1, 513) if activations(base, n, c) <= room), default=0)
-                    for c in (False, True)
+                    max((n for n in range(1, 513) if activations(base, n, c) <= room), default=0) for c in (False, True)
                 ]
                 yield [
                     f"{base.name}, {strategy}, {world}", _gb(parts.weights), _gb(parts.gradients), _gb(parts.optimizer),

@@ -133,9 +133,7 @@ def texts_of(run: str, tokens: int) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="?")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=10)
@@ -154,9 +152,7 @@ def measure(run: str, options: argparse.Namespace) -> None:
     by_size = {size: texts_of(run, size) for size in (10, 130)}
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name, sizes in SIZES.items():
-        texts = [
-            text for together in zip(*(by_size[size] for size in sizes), strict=True) for text in together
-        ]
+        texts = [text for together in zip(*(by_size[size] for size in sizes), strict=True) for text in together]
         for clients in (options.clients, 1):
             best = found.setdefault(f"{name} tokens, {clients} clients", {})
             for number in range(options.rounds):
@@ -168,9 +164,7 @@ def measure(run: str, options: argparse.Namespace) -> None:
     for case, modes in found.items():
         print(case)
         for mode, numbers in modes.items():
-            print(
-                f"  {mode:11} {numbers['rate']:8.1f} requests a second, 95 % within {numbers['p95_ms']:.1f} ms"
-            )
+            print(f"  {mode:11} {numbers['rate']:8.1f} requests a second, 95 % within {numbers['p95_ms']:.1f} ms")
         print(f"  ratio       {modes[MODES[0]]['rate'] / modes[MODES[1]]['rate']:8.2f}")
     settings = {key: getattr(options, key) for key in ("clients", "seconds", "rounds", "threads")}
     print(json.dumps({"cases": found, **settings}))

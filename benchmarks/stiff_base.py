@@ -79,9 +79,7 @@ def accuracies(text: str, place: Path, labels: int, machine: Machine) -> dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pretrain", nargs="+", default=["adamw", "muon:0.02:0.01", "muon:0.02:0.1"])
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--labels", type=int, default=400)

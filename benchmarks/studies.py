@@ -155,9 +155,7 @@ def settings(options: argparse.Namespace) -> recipe.Settings:
     return recipe.changed((config, model), options.set)
 
 
-def carry_out(
-    config: StudyConfig, model: dict[str, Any], directory: Path, options: argparse.Namespace
-) -> StudyRecord:
+def carry_out(config: StudyConfig, model: dict[str, Any], directory: Path, options: argparse.Namespace) -> StudyRecord:
     told = -1
 
     def on_progress(progress: StudyProgress) -> None:
@@ -194,9 +192,7 @@ def print_folds(records: Sequence[StudyRecord]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", choices=[*STUDIES, *RECIPES])
     parser.add_argument("--out", type=Path, default=Path("studies"))
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="of the study")
@@ -205,13 +201,9 @@ def main() -> None:
     parser.add_argument("--arms", help="with commas")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--budgets", help="with commas")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="PART.KEY=VALUE", help="change a setting"
-    )
+    parser.add_argument("--set", action="append", default=[], metavar="PART.KEY=VALUE", help="change a setting")
     instead = parser.add_mutually_exclusive_group()
-    instead.add_argument(
-        "--valid-only", action="store_true", help="score folds of train and valid; leave test alone"
-    )
+    instead.add_argument("--valid-only", action="store_true", help="score folds of train and valid; leave test alone")
     instead.add_argument(
         "--unread", action="store_true", help="score two of five folds of train and valid, not read before"
     )

@@ -23,9 +23,7 @@ from headstart.tokenizers.training import train as train_tokenizer
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("labelled", help="a folder with train, valid and test")
     parser.add_argument("corpus", nargs="+", help="what the tokenizer is trained on")
     parser.add_argument("--length", type=int, default=256)
@@ -34,9 +32,7 @@ def main() -> None:
         sys.exit("skipped: HEADSTART_DATA is not set")
     data = Path(os.environ["HEADSTART_DATA"])
     files = [data / name for name in options.corpus]
-    words = train_tokenizer(
-        lambda: (piece.text for piece in pieces(files, Reading(documents="line")))
-    ).tokenizer
+    words = train_tokenizer(lambda: (piece.text for piece in pieces(files, Reading(documents="line")))).tokenizer
     room = options.length - 2
     whole, cut, labels, classes = {}, {}, {}, []
     for part in ("train", "valid", "test"):

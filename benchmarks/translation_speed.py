@@ -73,9 +73,7 @@ def theirs(run: LoadedRun, beams: int, size: int, texts: list[str], tokens: int 
     words, model = run.tokenizer, marian_of(run)
     begin, end, padding = (words.id_of(role) for role in ("begin", "end", "pad"))
     never = sorted(words.special_ids - {end})
-    sources = {
-        text: [begin, *map(int, ids), end] for text, ids in zip(texts, words.encode_many(texts), strict=True)
-    }
+    sources = {text: [begin, *map(int, ids), end] for text, ids in zip(texts, words.encode_many(texts), strict=True)}
 
     def translate(texts: list[str]) -> list[list[int]]:
         order = sorted(range(len(texts)), key=lambda row: len(sources[texts[row]]))
@@ -124,9 +122,7 @@ def marian_of(run: LoadedRun) -> Any:
     ours = dict(run.model.named_parameters())
     tensors = {"model.shared.weight": ours["base.embedding.tokens.weight"]}
     for side, depth in (("encoder", config.depth), ("decoder", config.decoder_depth)):
-        tensors[f"model.{side}.embed_positions.weight"] = sinusoids(
-            torch.arange(config.context), config.width
-        )
+        tensors[f"model.{side}.embed_positions.weight"] = sinusoids(torch.arange(config.context), config.width)
         tensors[f"model.{side}.embed_tokens.weight"] = ours["base.embedding.tokens.weight"]
         for layer in range(depth):
             tensors |= _block(ours, f"base.{side}.blocks.{layer}", f"model.{side}.layers.{layer}")
@@ -157,9 +153,7 @@ def _block(ours: dict[str, Any], mine: str, their: str) -> dict[str, Tensor]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="a run's directory, or random")
     parser.add_argument("pairs")
     parser.add_argument("--threads", type=int, default=2)
@@ -197,9 +191,7 @@ def main() -> None:
     same = sum(a == b for a, b in zip(*found.values(), strict=True)) / len(texts)
     for name, (clock, own) in rates.items():
         length = sum(map(len, found[name])) / len(texts)
-        print(
-            f"{name:10} {clock:7.1f} sentences a second, {own:7.1f} a processor's, {length:.1f} tokens each"
-        )
+        print(f"{name:10} {clock:7.1f} sentences a second, {own:7.1f} a processor's, {length:.1f} tokens each")
     ratios = [ours / theirs for ours, theirs in zip(rates["headstart"], rates["marian"], strict=True)]
     said = f"{ratios[0]:.2f} by the clock, {ratios[1]:.2f} by processor time"
     print(f"ratio      {said}; {same:.1%} of the sentences are the same")

@@ -60,9 +60,7 @@ texts, test_texts, labels, test_labels = train_test_split(
 )
 simple = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(max_iter=1_000))
 simple.fit(texts, labels)
-print(
-    f"TF-IDF and logistic regression: {simple.score(test_texts, test_labels):.1%} of {len(test_texts)} right"
-)
+print(f"TF-IDF and logistic regression: {simple.score(test_texts, test_labels):.1%} of {len(test_texts)} right")
 
 # %% [markdown]
 # ## A Transformer from scratch
@@ -92,9 +90,7 @@ print(f"Transformer from scratch: {model.score(test_texts, test_labels):.1%} rig
 # %%
 new_texts = test_texts[:3]
 for text, label, probabilities in zip(new_texts, test_labels, model.predict_proba(new_texts), strict=False):
-    shares = ", ".join(
-        f"{name} {share:.0%}" for name, share in zip(model.classes_, probabilities, strict=True)
-    )
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in zip(model.classes_, probabilities, strict=True))
     print(f"{shares} (true label {label}): {text[:70]}…")
 
 # %% [markdown]

@@ -61,9 +61,7 @@ print(f"{base['valid']['bits_per_byte']:.2f} bits per byte of held-out text (8 m
 
 # %%
 loaded = headstart.load(workdir / "base")
-for text in generate(
-    loaded, "Ce roman", machine, GenerationConfig(max_tokens=30, count=3, temperature=0.7, seed=1)
-):
+for text in generate(loaded, "Ce roman", machine, GenerationConfig(max_tokens=30, count=3, temperature=0.7, seed=1)):
     print(f"Ce roman{text.text}")
 
 # %% [markdown]

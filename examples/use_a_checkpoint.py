@@ -91,9 +91,7 @@ model = headstart.TextClassifier(
     directory=workdir / "fits",
 )
 model.fit(texts, labels)
-print(
-    f"{model.score(test_texts, test_labels):.1%} of {len(test_texts)} right, learned from {len(texts)} labels"
-)
+print(f"{model.score(test_texts, test_labels):.1%} of {len(test_texts)} right, learned from {len(texts)} labels")
 
 # %% [markdown]
 # ## What to do next

@@ -55,9 +55,7 @@ class HeadstartError(Exception):
 
     exit_code = 1
     code: Code = "failed"
-    is_of_one_rank = (
-        False  # whether the first of several ranks does not fail with it too, and so does not report it
-    )
+    is_of_one_rank = False  # whether the first of several ranks does not fail with it too, and so does not report it
 
     def __init__(self, what: str, *, where: str | Path = "", fix: str = "", code: Code | None = None) -> None:
         self.what, self.where, self.fix = what, str(where), fix

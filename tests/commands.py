@@ -73,9 +73,7 @@ class Place:
     def start(self, *more, verb="pretrain", program=COMMAND, fault=""):
         """The command in a child."""
         environment = {"HEADSTART_CACHE": str(self.cache), "HEADSTART_FAULT": fault}
-        return forked.start(
-            program, *self.command(*more, verb=verb), output=self.log, environment=environment
-        )
+        return forked.start(program, *self.command(*more, verb=verb), output=self.log, environment=environment)
 
     def run_to_the_end(self, *more, verb="pretrain", program=COMMAND, fault=""):
         """The exit code of the command in a child, negative for a signal."""

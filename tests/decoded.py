@@ -18,6 +18,4 @@ def continuations(steps, count, end=NO_TOKEN):
 def write(reader, prompts, config=None, *, max_tokens, end=NO_TOKEN, never=(), **options):
     """What `decode` writes with the same limit for every prompt."""
     limits = Limits(end=end, max_tokens=[max_tokens] * len(prompts), never=never)
-    return continuations(
-        decode(reader, prompts, limits, config or GenerationConfig(), **options), len(prompts), end
-    )
+    return continuations(decode(reader, prompts, limits, config or GenerationConfig(), **options), len(prompts), end)

@@ -17,9 +17,7 @@ from headstart.runs.load import load
 SHAPE = {"width": 16, "depth": 2, "heads": 2, "ffn": 24, "context": 40}
 
 
-def write(
-    path, preset_name, objective="causal", *, classes=3, pooling=None, words=None, spread=0.3, **overrides
-):
+def write(path, preset_name, objective="causal", *, classes=3, pooling=None, words=None, spread=0.3, **overrides):
     """A finished run of a preset in small, every tensor away from its special values."""
     words = words or small.tokenizer()
     config = preset(preset_name, vocab=words.size, tokenizer=words.fingerprint, **{**SHAPE, **overrides})

@@ -21,8 +21,7 @@ TITLES = {
 TEXTS = [
     "Un roman magnifique, d'une finesse rare : je l'ai lu d'une traite et je le relirai.",
     "Je m'attendais à mieux. Les personnages sont creux et l'intrigue, hélas, se devine dès la page dix.",
-    "On m'avait dit le plus grand bien de ce livre ; on m'avait menti, ou alors on ne l'avait pas ouvert. "
-    * 5,
+    "On m'avait dit le plus grand bien de ce livre ; on m'avait menti, ou alors on ne l'avait pas ouvert. " * 5,
     "Pas mal du tout, contrairement à ce que le titre laisse craindre.",
     "Rien à redire, sinon qu'il n'y a rien.",
 ]
@@ -135,10 +134,7 @@ def _trial(arm, budget, seed, is_failed):
                         "macro_f1": None}  # fmt: skip
     if arm["kind"] in ("majority", "tfidf", "lsa", "combined"):
         if arm["name"] != "majority":
-            tries = [
-                {"rate": rate, "accuracy": accuracy - 0.01 * i, "loss": None}
-                for i, rate in enumerate((1, 10))
-            ]
+            tries = [{"rate": rate, "accuracy": accuracy - 0.01 * i, "loss": None} for i, rate in enumerate((1, 10))]
             trial |= {"rate": 1, "tries": tries}
         return trial
     epochs = 10 * (5 if arm["kind"] == "scratch-long" else 1)
@@ -176,9 +172,7 @@ def _scores(trials):
 def _differences(arms, scores, largest):
     value = {(s["arm"], s["budget"]): s["accuracy"] and s["accuracy"]["value"] for s in scores}
     names = [arm["name"] for arm in arms]
-    pairs = [
-        (name, other) for name in names if name.startswith("finetuned") for other in ("scratch", "tfidf")
-    ]
+    pairs = [(name, other) for name in names if name.startswith("finetuned") for other in ("scratch", "tfidf")]
     pairs += [("finetuned", "shuffled")] if "shuffled" in names and "finetuned" in names else []
     found = []
     for arm, against in pairs:
@@ -204,9 +198,7 @@ def _savings(arms, budgets):
         for budget in budgets:
             is_beyond = budget == max(budgets)
             needed = None if is_beyond else 4.1 * budget
-            said = (
-                f"more than the {max(budgets):,} that we have" if is_beyond else f"about {needed:,.0f} labels"
-            )
+            said = f"more than the {max(budgets):,} that we have" if is_beyond else f"about {needed:,.0f} labels"
             found.append(
                 {"arm": name, "against": "scratch", "budget": budget,
                  "labels": {"value": needed, "low": None if is_beyond else 3.0 * budget, "high": None,

@@ -78,9 +78,7 @@ def test_all_ranks_have_as_many_micro_batches_and_together_the_batch_once(size, 
 @given(st.integers(0, 9), st.integers(1, 4))
 def test_what_is_evaluated_is_counted_once(items, world):
     ranks = [Ranks(rank, world) for rank in range(world)]
-    assert list(ranks[0].shared(range(items))) == [
-        (item, True) for item in range(items)
-    ]  # not joined: all of them
+    assert list(ranks[0].shared(range(items))) == [(item, True) for item in range(items)]  # not joined: all of them
     for one in ranks:
         one._store = "joined"
     each = [list(one.shared(range(items))) for one in ranks]
@@ -138,9 +136,7 @@ def every_case(directory):
                 out.with_suffix(".json").write_text(json.dumps(scores.values))
 
 
-EVERY_CASE = (
-    "import sys, pathlib; import test_distributed; test_distributed.every_case(pathlib.Path(sys.argv[1]))"
-)
+EVERY_CASE = "import sys, pathlib; import test_distributed; test_distributed.every_case(pathlib.Path(sys.argv[1]))"
 
 
 @pytest.fixture(scope="module")
@@ -261,9 +257,7 @@ def test_what_goes_wrong_is_told_once_and_ends_all(place):
     assert local_ranks.ended(place, "--out", place.path / "file" / "run") == [2, 2]
     assert "cannot be written" in local_ranks.said(place)
     assert local_ranks.said(place, 1) == ""
-    assert local_ranks.ended(
-        place, "--shard", "always", "--optimizer", "muon", "--out", place.path / "m"
-    ) == [
+    assert local_ranks.ended(place, "--shard", "always", "--optimizer", "muon", "--out", place.path / "m") == [
         2,
         2,
     ]

@@ -43,8 +43,7 @@ def files():
         "multilabel": [{"text": t, "label": [w for w in ("livre", "fin") if w in t]} for t in texts],
         "regression": [{"text": t, "label": len(t) / 50} for t in texts],
         "pairs": [
-            {"text_a": a, "text_b": b, "label": str(len(a) > len(b))}
-            for a, b in zip(texts, texts[::-1], strict=True)
+            {"text_a": a, "text_b": b, "label": str(len(a) > len(b))} for a, b in zip(texts, texts[::-1], strict=True)
         ],
     }
     rows["char"] = rows["classification"]

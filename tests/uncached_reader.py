@@ -9,9 +9,7 @@ from headstart.model.model import Model
 class UncachedReader:
     """Reads everything again at each step: slow, simple, and the reference for the cache."""
 
-    def __init__(
-        self, model: Model, source: Tensor | None = None, source_present: Tensor | None = None
-    ) -> None:
+    def __init__(self, model: Model, source: Tensor | None = None, source_present: Tensor | None = None) -> None:
         """With a source, of an encoder-decoder."""
         self.model, self.source, self.source_present = model, source, source_present
         self.tokens: Tensor | None = None  # (batch, beams, length), one beam until it branches

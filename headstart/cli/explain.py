@@ -263,9 +263,7 @@ def _measured(width: int, kernel: int, heads: int, lengths: Sequence[int], commo
 
 def _print_cost(costs: dict[str, Any], width: int, kernel: int) -> None:
     console, names = Console(highlight=False), list(costs["rows"][0]["seconds"])
-    console.print(
-        f"[bold]On paper[/bold], for one text of n vectors of width d = {width}, window k = {kernel}"
-    )
+    console.print(f"[bold]On paper[/bold], for one text of n vectors of width d = {width}, window k = {kernel}")
     titles = ("layer", "operations", "sequential steps", "longest path")
     console.print(plain_table(*titles, rows=[row.values() for row in costs["paper"]]))
     console.print(f"\n[bold]Measured[/bold] ({costs['machine']}, forward, one text): milliseconds")

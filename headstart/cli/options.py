@@ -144,9 +144,7 @@ _TEXT = ("text_column", "encoding", "errors")
 _ROWS = (*_TEXT, "skip_bad_rows")
 TextReadingFlags, TEXT_READING = flags(settings_named(*_TEXT, of=Reading), "Reading", 60)
 CorpusReadingFlags, CORPUS_READING = flags(settings_named(*_ROWS, "documents", of=Reading), "Reading", 60)
-LabelledReadingFlags, LABELLED_READING = flags(
-    settings_named(*_ROWS, "label_column", of=Reading), "Reading", 60
-)
+LabelledReadingFlags, LABELLED_READING = flags(settings_named(*_ROWS, "label_column", of=Reading), "Reading", 60)
 ReadingFlags, READING = flags(all_but(Reading), "Reading", 60)
 _SAMPLE, _BEAM = ("temperature", "top_k", "top_p"), ("beam", "length_penalty")
 GenerateFlags, GENERATE = generation_flags(
@@ -160,9 +158,7 @@ BeamFlags, BEAM = generation_flags(*_BEAM, defaults=BEAM_OF_FIVE)
 # The tokenizer is a fingerprint, which the run knows.
 ModelFlags, MODEL = flags(all_but(ModelConfig, "tokenizer"), "Model: overrides the preset", 50)
 HeadFlags, HEAD = flags(settings_named("classes", "pooling", of=HeadConfig))
-LoopFlags, LOOP = flags(
-    settings_named("optimizer", "accumulate", "steps", "epochs", "keep", of=TrainingSettings)
-)
+LoopFlags, LOOP = flags(settings_named("optimizer", "accumulate", "steps", "epochs", "keep", of=TrainingSettings))
 
 # The trainings.
 TrainingFlags, TRAINING = flags(
@@ -172,9 +168,7 @@ _TRANSLATION = [*all_but(training.BatchTokens), *all_but(training.TranslationOpt
 _TRANSLATION += settings_named("valid_bleu", of=training.FinetuneSettings)
 TranslationFlags, TRANSLATION = flags(_TRANSLATION, "Translation", 45)
 _ELSEWHERE = {*TrainingSettings.names(), *Reading.names(), "vocab"}
-PretrainFlags, PRETRAIN = flags(
-    [*all_but(training.ValidFile), *all_but(training.PretrainSettings, *_ELSEWHERE)]
-)
+PretrainFlags, PRETRAIN = flags([*all_but(training.ValidFile), *all_but(training.PretrainSettings, *_ELSEWHERE)])
 _ELSEWHERE |= {one.name for one in _TRANSLATION}
 FinetuneFlags, FINETUNE = flags(
     [

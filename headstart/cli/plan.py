@@ -203,9 +203,7 @@ def precision_of(common: PlanCommon, target: Target) -> Precision:
 # ---- the other questions ------------------------------------------------------------------------------------
 
 
-def _budget(
-    preset: str, given: dict[str, Any], resources: choice.Resources, corpus: Paths, common: PlanCommon
-) -> int:
+def _budget(preset: str, given: dict[str, Any], resources: choice.Resources, corpus: Paths, common: PlanCommon) -> int:
     tokens, target, head = resources.corpus_tokens, resources.target, resources.head
     if not tokens:
         raise UserError("--budget without a corpus", fix="give --corpus FILE, or --tokens N", code="missing")

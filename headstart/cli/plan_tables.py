@@ -166,9 +166,7 @@ def show_check(console: Console, checked: dict[str, Any]) -> None:
     for cost in checked["runs"]:
         cells = [visible(cost["run"]), cost["device"]]
         for kind, words in kinds.items():
-            planned, measured, error = (
-                cost[n] for n in (f"planned_{kind}", f"measured_{kind}", f"{kind}_error")
-            )
+            planned, measured, error = (cost[n] for n in (f"planned_{kind}", f"measured_{kind}", f"{kind}_error"))
             cells += [words(planned), *((words(measured), _percent(error, "+")) if measured else ("–", "–"))]
         rows.append(cells)
     numbers = ["step, planned", "measured", "error", "memory, planned", "measured", "error"]
@@ -212,9 +210,7 @@ def fields_of_objective(head: HeadKind, asked: ModelConfig) -> dict[str, Any]:
     }
 
 
-def pretrain_command(
-    preset_name: str, chosen: Choice, corpus: Sequence[Path], target: Target, common: Common
-) -> str:
+def pretrain_command(preset_name: str, chosen: Choice, corpus: Sequence[Path], target: Target, common: Common) -> str:
     """The command line, quoted for a shell; the shape is named even where it is the preset's."""
     work, usual = chosen.work, dataclasses.asdict(preset(preset_name))
     model = dataclasses.asdict(work.config)

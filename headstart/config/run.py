@@ -13,9 +13,7 @@ ObjectiveName = Literal[
 FrameName = Literal["causal", "masked", "roberta", "marian"]
 
 
-class DataConfig(
-    training.CorpusFiles, training.LabelledFiles, training.LabelSubset, training.Shuffling, Reading
-):
+class DataConfig(training.CorpusFiles, training.LabelledFiles, training.LabelSubset, training.Shuffling, Reading):
     """Where the examples come from, and how they are read."""
 
     weights: list[float] = field(default_factory=list)

@@ -127,8 +127,6 @@ def _examples(name: str, findings: Sequence[Finding], sets: Sets) -> list[Exampl
 
     texts = sets[of].whole_texts if of in sets else None
     return [
-        Example(
-            location(of, row), location(other or of, at), round(share, 4), texts[row][:200] if texts else ""
-        )
+        Example(location(of, row), location(other or of, at), round(share, 4), texts[row][:200] if texts else "")
         for row, at, share in map(astuple, findings[:EXAMPLES])
     ]

@@ -33,9 +33,7 @@ def source_of(given: Given) -> Source:
     return made(given)
 
 
-def sources_by_role(
-    train: Given, valid: Given = None, test: Given = None
-) -> dict[Role, Source | LabelledSet]:
+def sources_by_role(train: Given, valid: Given = None, test: Given = None) -> dict[Role, Source | LabelledSet]:
     """What to read for each role; `train` may hold splits for all three, over which `valid` and `test` prevail."""
     given: dict[Role, Given] = {"train": train, "valid": valid, "test": test}
     splits, sources = _splits_of(train), dict[Role, Source | LabelledSet]()

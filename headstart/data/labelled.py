@@ -88,9 +88,7 @@ def _content_fingerprint(records: Iterable[tuple[object, ...]]) -> str:
     return content.hexdigest()
 
 
-def read_labelled(
-    path: Source, reading: Reading = DEFAULT_READING, *, task: Task = "classification"
-) -> LabelledSet:
+def read_labelled(path: Source, reading: Reading = DEFAULT_READING, *, task: Task = "classification") -> LabelledSet:
     """The labelled rows of a file (`-`: JSON lines from standard input), a dataset's folder, or a table in memory."""
     path = "-.jsonl" if isinstance(path, str | Path) and str(path) in ("-", "/dev/stdin") else path
     bad, label_in = BadRows(reading.skip_bad_rows), _LABEL_IN[task]

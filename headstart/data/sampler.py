@@ -59,9 +59,7 @@ def examples_at(count: int, seed: int, purpose: str, step: int, batch: int) -> n
     return _shuffled_by_epoch(*positions_at(step, batch, count), count, seed, purpose)
 
 
-def _shuffled_by_epoch(
-    epochs: np.ndarray, positions: np.ndarray, count: int, seed: int, purpose: str
-) -> np.ndarray:
+def _shuffled_by_epoch(epochs: np.ndarray, positions: np.ndarray, count: int, seed: int, purpose: str) -> np.ndarray:
     numbers = np.empty_like(positions)
     for epoch in np.unique(epochs).tolist():
         here = epochs == epoch

@@ -62,8 +62,7 @@ def build_stores(
     remove_stale(Path(directory), f"*{SUFFIX}")
     known = [fingerprint(source) for source in sources]
     headers = [
-        _header(tokenizer, [known[number] for number in part.sources], reading, segments, part.part)
-        for part in parts
+        _header(tokenizer, [known[number] for number in part.sources], reading, segments, part.part) for part in parts
     ]
     paths = [Path(directory) / f"{header.key[:16]}{SUFFIX}" for header in headers]
     stores = [_existing(path, header.key, log) for path, header in zip(paths, headers, strict=True)]

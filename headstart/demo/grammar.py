@@ -134,9 +134,7 @@ class Reviewer:
             hero, deed = self.one_of(phrases.HEROES), self.one_of(phrases.DEEDS)
             around |= {"hero": Phrase(hero.french, hero.english), "deed": deed[hero.plural]}
         french, english = (
-            phrase.format(
-                *(part[side] for part in parts), **{name: one[side] for name, one in around.items()}
-            )
+            phrase.format(*(part[side] for part in parts), **{name: one[side] for name, one in around.items()})
             for side, phrase in enumerate(form)
         )
         return Phrase(capitalised(phrases.elided(french)), capitalised(english))
@@ -293,9 +291,7 @@ def _names(form: str) -> tuple[str, ...]:
     return tuple(re.findall(r"{([a-z]+)}", form))
 
 
-def _of(
-    form: Phrase, aspect: Aspect, words: Sequence[Adjective], against: Sequence[Adjective] = ()
-) -> Phrase:
+def _of(form: Phrase, aspect: Aspect, words: Sequence[Adjective], against: Sequence[Adjective] = ()) -> Phrase:
     """A form of words about an aspect, in agreement with it."""
     so, other = _joined(aspect, words), _joined(aspect, against)
     in_french = {"so": so.french, "so_neutral": words[0].french, "against": other.french}

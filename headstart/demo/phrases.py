@@ -168,9 +168,7 @@ class Template(NamedTuple):
 
     french: str
     english: str
-    slots: tuple[
-        tuple[int, str], ...
-    ]  # the sign (+1 shares the judgement of the review, -1 goes against it), the kind
+    slots: tuple[tuple[int, str], ...]  # the sign (+1 shares the judgement of the review, -1 goes against it), the kind
     weight: float
     alone: bool
 

@@ -109,9 +109,7 @@ def _by_leaving_out(
     return answer, influences
 
 
-def _by_gradient(
-    run: LoadedRun, example: Framed, stretches: list[range], machine: Machine
-) -> tuple[int, np.ndarray]:
+def _by_gradient(run: LoadedRun, example: Framed, stretches: list[range], machine: Machine) -> tuple[int, np.ndarray]:
     """The answer's class, and the scalar product of gradient and embedding, summed over each stretch."""
     (batch,) = batched(run, [example], run.config.head).evaluation()
     leaves = list[Tensor]()  # the embedded tokens, as something that a gradient can be taken at

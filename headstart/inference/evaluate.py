@@ -88,9 +88,7 @@ def evaluate(
 AnyObjective = TypeVar("AnyObjective", bound=Objective)
 
 
-def with_corpus_metrics(
-    objective: AnyObjective, measure: Callable[[Model, Machine], dict[str, float]]
-) -> AnyObjective:
+def with_corpus_metrics(objective: AnyObjective, measure: Callable[[Model, Machine], dict[str, float]]) -> AnyObjective:
     """The same objective with more metrics in its evaluation, to choose the best weights by one of them."""
     measured = copy.copy(objective)
     measured.corpus_metrics = measure
@@ -255,9 +253,7 @@ def labelled_outputs(
     config, length = run.config, check_length(run, length)
     frame = template_of(run.tokenizer, config.frame)
     labels = LabelMap(tuple(config.label_names)) if config.label_names else None
-    objective = classification_objective(
-        rows, labels, run.tokenizer, frame, length, config.head, config.batch
-    )
+    objective = classification_objective(rows, labels, run.tokenizer, frame, length, config.head, config.batch)
     if objective.truncated_share:
         log(f"{objective.truncated_share:.1%} of the texts are cut at {length} tokens")
     return outputs_of(run.model, objective, machine, on_share), objective.targets

@@ -147,9 +147,7 @@ def _limits(run: LoadedRun, prompt: Prompt, count: int) -> Limits:
     return Limits(end=end, max_tokens=[prompt.max_tokens] * count, never=never, must_end=False)
 
 
-def _most_probable(
-    tokenizer: Tokenizer, probabilities: Tensor, count: int, pending: list[int]
-) -> list[Alternative]:
+def _most_probable(tokenizer: Tokenizer, probabilities: Tensor, count: int, pending: list[int]) -> list[Alternative]:
     """The most probable tokens; after half a character, those that complete it appear as the whole character."""
     values, ids = probabilities.topk(min(count, len(probabilities)))
     texts = tokenizer.pieces_of(ids.tolist())

@@ -239,11 +239,7 @@ def _chosen(run: LoadedRun, weights: Mapping[str, Tensor], wanted: str | None) -
             return family
         obstacles[name] = obstacle
     near = min(obstacles, key=lambda name: _distance(run, FAMILIES[name]))
-    what = (
-        f"cannot be written as {wanted}: "
-        if wanted
-        else f"is written as no family; the nearest is {near}, but "
-    )
+    what = f"cannot be written as {wanted}: " if wanted else f"is written as no family; the nearest is {near}, but "
     fix = "headstart export RUN --to onnx DIR takes any run; or train with the presets bert-base, gpt2, "
     fix += "modern-small, modern-base, or tiny with the causal objective"
     raise UserError(what + obstacles[near], where=run.path, fix=fix, code="unsupported")

@@ -99,9 +99,7 @@ class Encoder(_OfModel):
 class Decoder(_OfModel):
     """What writes the target: logits of the next token after each one. Padding comes after a target, unseen by it."""
 
-    def forward(
-        self, input_ids: Tensor, encoder_hidden_states: Tensor, encoder_attention_mask: Tensor
-    ) -> Tensor:
+    def forward(self, input_ids: Tensor, encoder_hidden_states: Tensor, encoder_attention_mask: Tensor) -> Tensor:
         batch, length = input_ids.shape
         positions = token_positions(batch, length, input_ids.device)
         mask = Mask(causal_square=True)

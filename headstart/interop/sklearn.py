@@ -68,9 +68,7 @@ class _OfTexts(BaseEstimator):
     def _machine(self) -> Machine:
         return choose(self.device, self.precision, self.threads)
 
-    def _computed(
-        self, X: Any, compute: Callable[[LoadedRun, list[Text], Machine], np.ndarray]
-    ) -> np.ndarray:
+    def _computed(self, X: Any, compute: Callable[[LoadedRun, list[Text], Machine], np.ndarray]) -> np.ndarray:
         """What the run gives for the texts; its model is made from the bytes when it is first needed."""
         check_is_fitted(self)
         texts, machine = texts_of(X), self._machine()

@@ -38,9 +38,7 @@ def _refused(what: str, where: str | Path, code: Code) -> UserError:
     return UserError(what, where=where, fix=_SAVE, code=code)
 
 
-def read_tokenizer(
-    directory: ForeignDirectory, fields: Fields, frame: FrameName
-) -> tuple[Tokenizer, list[str]]:
+def read_tokenizer(directory: ForeignDirectory, fields: Fields, frame: FrameName) -> tuple[Tokenizer, list[str]]:
     """The directory's tokenizer, with every role that the frame needs, and notes for the user."""
     where = str(directory.path)
     settings = directory.json("tokenizer_config.json") if directory.has("tokenizer_config.json") else {}
@@ -272,9 +270,7 @@ def tokenizer_obstacle(tokenizer: Tokenizer) -> str | None:
     return None
 
 
-def write_tokenizer(
-    tokenizer: Tokenizer, frame: Template, length: int, segments: bool, directory: Path
-) -> None:
+def write_tokenizer(tokenizer: Tokenizer, frame: Template, length: int, segments: bool, directory: Path) -> None:
     """Write tokenizer.json with the frame in it, and what `transformers` wants to know besides."""
     write_json(directory / "tokenizer.json", framed_spec(tokenizer, frame))
     names = {role: name for name, role in _ROLES.items()}

@@ -24,9 +24,7 @@ class Embedding(nn.Module):
         self.norm = make_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
-    def forward(
-        self, tokens: Tensor, positions: Tensor, longest: int, segments: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor, longest: int, segments: Tensor | None = None) -> Tensor:
         x = self.tokens(tokens) * self.scale
         if self.positions is not None:
             x = self.positions(x, positions, longest)

@@ -157,9 +157,7 @@ class Block(nn.Module):
             x = self.sublayer(
                 x,
                 self.cross_norm,
-                lambda y: self.cross_attention(
-                    y, memory_mask, memory=memory, cache=cross, record=cross_record
-                ),
+                lambda y: self.cross_attention(y, memory_mask, memory=memory, cache=cross, record=cross_record),
             )
         if self.pre_norm:
             return x, self.feed_forward(self.feed_forward_norm(x))

@@ -218,9 +218,7 @@ class MaskedNextSentence(Objective):
 
     head = HeadConfig(kind="masked-nsp")
 
-    def __init__(
-        self, pairs: SentencePairs | MixedPairs, batch: int, corruptor: Corruptor, pad_id: int
-    ) -> None:
+    def __init__(self, pairs: SentencePairs | MixedPairs, batch: int, corruptor: Corruptor, pad_id: int) -> None:
         """`batch` is the number of pairs in a step."""
         self.pairs, self.batch, self.corruptor, self.pad_id = pairs, batch, corruptor, pad_id
 

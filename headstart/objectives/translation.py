@@ -135,8 +135,6 @@ def translation_objective(
     r_drop: float = 0.0,
 ) -> Translation:
     sources = framed_side(pairs.sources, tokenizers.source, template_of(tokenizers.source, frame), length)
-    targets = framed_side(
-        pairs.targets, tokenizers.target, target_template_of(tokenizers.target, frame), length
-    )
+    targets = framed_side(pairs.targets, tokenizers.target, target_template_of(tokenizers.target, frame), length)
     pads = tokenizers.source.id_of("pad"), tokenizers.target.id_of("pad")
     return Translation(sources, targets, batch_tokens, *pads, smoothing, multiple, r_drop)

@@ -27,9 +27,7 @@ class Calibration:
     seconds: dict[str, float]
     bandwidth: float
     memory: int  # bytes of the device as a whole
-    points: list[
-        dict[str, Any]
-    ]  # the steps that were timed: name, seconds as measured and as the prices give
+    points: list[dict[str, Any]]  # the steps that were timed: name, seconds as measured and as the prices give
     format: int = FORMAT
 
     @property

@@ -32,9 +32,7 @@ def layer_costs(length: int, width: int, kernel: int) -> list[LayerCost]:
     ]
 
 
-def crossing(
-    lengths: Sequence[int], rising: Sequence[float], other: Sequence[float]
-) -> tuple[float, float] | None:
+def crossing(lengths: Sequence[int], rising: Sequence[float], other: Sequence[float]) -> tuple[float, float] | None:
     """The length and the value at which the rising line first passes the other, on a log-log picture."""
     for i in range(1, len(lengths)):
         before, after = rising[i - 1] / other[i - 1], rising[i] / other[i]

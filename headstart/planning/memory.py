@@ -88,9 +88,7 @@ def training_memory(work: Workload) -> Memory:
     return _memory(work, kinds, fullest.name, saved, holes)
 
 
-def _memory(
-    work: Workload, kinds: dict[str, int], moment: str, saved: Sequence[Saved] = (), holes: int = 0
-) -> Memory:
+def _memory(work: Workload, kinds: dict[str, int], moment: str, saved: Sequence[Saved] = (), holes: int = 0) -> Memory:
     """These kinds, between what every moment has: the weights, and what libraries hold."""
     config, weights, libraries = work.config, FP32_BYTES * model_sizes(work).total, LIBRARIES[work.device]
     if config.positions == "sinusoidal":
@@ -180,9 +178,7 @@ def loss_bytes(work: Workload) -> int:
     return logits + p * d * e + picked + copies
 
 
-def _backward_parts(
-    work: Workload, stack: StackBatch, memory: StackBatch | None
-) -> Iterator[tuple[str, int, int]]:
+def _backward_parts(work: Workload, stack: StackBatch, memory: StackBatch | None) -> Iterator[tuple[str, int, int]]:
     """The sublayers of a block from the top: what each frees, and the gradients that are on their way in it."""
     config, e, t = work.config, work.number_bytes, stack.tokens
     d, f = config.width, config.ffn * (2 if config.activation == "swiglu" else 1)

@@ -11,9 +11,7 @@ from headstart.config.defaults import MASK_PROB
 from headstart.config.model import HeadConfig, ModelConfig, check_head
 from headstart.planning.workload import Freeze, Lengths
 
-LEFT_OUT = (
-    "norms, softmax, activations, dropout, embedding look-up, optimizer; a causal kernel may skip half of n"
-)
+LEFT_OUT = "norms, softmax, activations, dropout, embedding look-up, optimizer; a causal kernel may skip half of n"
 
 Unit = Literal["token", "source token", "target token", "masked token", "text"]
 

@@ -210,8 +210,7 @@ def _orthogonal(work: Workload) -> int:
 def _bytes_moved(work: Workload) -> int:
     """Of a micro-batch, all blocks and what stands around them; a frozen base is read forward alone."""
     total = sum(
-        AROUND_BYTES * stack.tokens * work.config.width
-        + stack.depth * block_bytes_moved(work, stack, number == 1)
+        AROUND_BYTES * stack.tokens * work.config.width + stack.depth * block_bytes_moved(work, stack, number == 1)
         for number, stack in enumerate(stack_batches(work))
     )
     return total // 3 if work.freeze == "base" else total

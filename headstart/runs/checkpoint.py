@@ -82,8 +82,7 @@ def save(
         (temporary / "state.json").write_bytes(_canonical(state))
         fault("after:state")
         files = {
-            name: {"sha256": _sha256(temporary / name), "bytes": (temporary / name).stat().st_size}
-            for name in FILES
+            name: {"sha256": _sha256(temporary / name), "bytes": (temporary / name).stat().st_size} for name in FILES
         }
         manifest = {"format": FORMAT, "step": step, **facts, "files": files}
         (temporary / "manifest.json").write_bytes(_canonical(manifest))

@@ -24,9 +24,7 @@ def features(arrays: Arrays, texts: Sequence[str]) -> list[Any]:
 
     tables = []
     for unit, lengths in UNITS.items():
-        learnt = {
-            name.removeprefix(f"{unit} "): arrays[name] for name in arrays if name.startswith(f"{unit} ")
-        }
+        learnt = {name.removeprefix(f"{unit} "): arrays[name] for name in arrays if name.startswith(f"{unit} ")}
         if not learnt:
             continue
         weigh = TfidfTransformer(sublinear_tf=True)

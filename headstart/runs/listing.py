@@ -48,9 +48,7 @@ def list_runs(directory: str | Path) -> list[RunSummary]:
         what = "there is no such directory"
         raise UserError(what, where=top, fix="train a run first, or give where your runs are", code="no-file")
     own = top.resolve().name  # where the directory itself is a run
-    runs = [
-        summary(path, own if path == top else str(path.relative_to(top))) for path in _run_directories(top)
-    ]
+    runs = [summary(path, own if path == top else str(path.relative_to(top))) for path in _run_directories(top)]
     names = {run.digest: run.name for run in reversed(runs) if run.digest}
     return [replace(run, start=names.get(run.start, run.start[:12])) for run in runs]
 

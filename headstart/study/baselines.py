@@ -47,9 +47,7 @@ def majority(train_labels: Labels, valid_count: int, test_count: int, classes: i
     shares = np.bincount(np.asarray(train_labels, dtype=np.int64), minlength=classes) / len(train_labels)
     seen = np.flatnonzero(shares)
     arrays = {"intercepts": np.log(shares[seen]), "coefficients": np.zeros((0, len(seen))), "classes": seen}
-    return BaselineResult(
-        np.tile(shares, (valid_count, 1)), np.tile(shares, (test_count, 1)), None, [], arrays
-    )
+    return BaselineResult(np.tile(shares, (valid_count, 1)), np.tile(shares, (test_count, 1)), None, [], arrays)
 
 
 def tfidf(

@@ -87,9 +87,7 @@ def arms_of(study: StudyPart) -> list[Arm]:
     _refuse_unknown("arm", study.arms, (*c.KINDS, *c.OPTIONAL))
     _refuse_unknown("objective", study.objectives, c.OBJECTIVES)
     if missing := [kind for kind in MIXED if "combined" in study.arms and kind not in study.arms]:
-        raise UserError(
-            f"the arm combined without {' and '.join(missing)}", fix=f"give {', '.join(missing)} too"
-        )
+        raise UserError(f"the arm combined without {' and '.join(missing)}", fix=f"give {', '.join(missing)} too")
     objectives: list[PretrainObjective] = list(dict.fromkeys(study.objectives))  # type: ignore[arg-type]
     first, several = objectives[0], len(objectives) > 1
     # Causal and bidirectional bases differ without any pretraining too: each has a scratch of its own.
@@ -112,9 +110,7 @@ def arms_of(study: StudyPart) -> list[Arm]:
         arms.append(Arm(name, "finetuned", objective, f"pretrained ({objective}), then fine-tuned"))
     for objective in objectives:
         name = f"combined-{objective}" if several else "combined"
-        arms.append(
-            Arm(name, "combined", objective, f"fine-tuned ({objective}) and TF-IDF, mixed by a weight")
-        )
+        arms.append(Arm(name, "combined", objective, f"fine-tuned ({objective}) and TF-IDF, mixed by a weight"))
     arms += [
         Arm("imported", "imported", imported, "the given start, fine-tuned"),
         Arm("shuffled", "shuffled", first, "pretrained on the same tokens in random order, then fine-tuned"),
@@ -177,9 +173,7 @@ def steps_of(finetune: FinetunePart, budget: int) -> tuple[int, int]:
 def check(config: StudyConfig) -> None:
     """Refuse what no study can do."""
     if config.finetune.time or any(phase.time for phase in config.pretrain):
-        raise UserError(
-            "a time for a part of a study", fix="give the study a time, or its parts steps or epochs"
-        )
+        raise UserError("a time for a part of a study", fix="give the study a time, or its parts steps or epochs")
     if config.finetune.learning_rate and config.finetune.learning_rates:
         raise UserError("learning_rate and learning_rates at once", fix="give one of them")
 

@@ -77,9 +77,7 @@ def _write(directory: Path, config: StudyModelConfig, files: dict[str, Path]) ->
             copied = RunDirectory(shutil.copytree(files["run"], aside / "run"))
             run = copied.read_config()
             # The columns that the user's files have, and not those of the study's own copies.
-            copied.write_config(
-                dataclasses.replace(run, data=dataclasses.replace(run.data, **vars(config.data)))
-            )
+            copied.write_config(dataclasses.replace(run, data=dataclasses.replace(run.data, **vars(config.data))))
         if "linear" in files:
             shutil.copy(files["linear"], aside / "linear.safetensors")
         content = json.dumps(dataclasses.asdict(config), indent=1, ensure_ascii=False)

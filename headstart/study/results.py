@@ -163,9 +163,7 @@ def _base(data: StudyData, task: Pretraining, answers: _Answers) -> BaseStatus |
     run, budget = data.base(task), max(data.config.study.budgets)
     # A phase has a run of its own, and a study's phases are few.
     status = base_status(run, sorted(run.parent.glob(f"{run.name}-phase-*")))
-    arms = [
-        arm for arm in arms_of(data.config.study) if arm.kind == "frozen" and arm.objective == task.objective
-    ]
+    arms = [arm for arm in arms_of(data.config.study) if arm.kind == "frozen" and arm.objective == task.objective]
     names = [arm.name for arm in arms] + ["majority"]
     if status is None or len(names) < 2 or not all(answers.seeds(name, budget) for name in names):
         return status
@@ -218,9 +216,7 @@ def _differences(answers: _Answers, arms: list[Arm], budgets: list[int]) -> list
     return records
 
 
-def _savings(
-    answers: _Answers, arms: list[Arm], budgets: list[int], trials: list[r.TrialRecord]
-) -> list[r.Savings]:
+def _savings(answers: _Answers, arms: list[Arm], budgets: list[int], trials: list[r.TrialRecord]) -> list[r.Savings]:
     records = []
     for arm, against in pairs_of(arms):
         if against.kind != "scratch" or arm.kind not in ("finetuned", "imported"):
@@ -265,9 +261,7 @@ def _break_even(
     return savings.break_even(pretraining, float(np.mean(operations)), equal_compute)
 
 
-def _items(
-    answers: _Answers, arms: list[Arm], budget: int, texts: list[str], labels: tuple[str, ...]
-) -> list[r.Item]:
+def _items(answers: _Answers, arms: list[Arm], budget: int, texts: list[str], labels: tuple[str, ...]) -> list[r.Item]:
     """The texts with the largest standard deviation, over arms, of the share of seeds that are right."""
     shares = {
         arm.name: answers.right(arm.name, budget).mean(axis=0)

@@ -14,9 +14,7 @@ Curve = Sequence[tuple[float, float]]
 """(epoch, accuracy on valid) of one seed, in order."""
 
 
-def labels_to_match(
-    budgets: Sequence[int], scratch: Sequence[np.ndarray], reached: np.ndarray
-) -> LabelsToMatch:
+def labels_to_match(budgets: Sequence[int], scratch: Sequence[np.ndarray], reached: np.ndarray) -> LabelsToMatch:
     """How many labels scratch needs to match an arm, read off scratch's curve over its budgets.
 
     `scratch` has a table (seeds, items) of right answers for each budget, in rising order; `reached` is the arm's

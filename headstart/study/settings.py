@@ -27,9 +27,7 @@ def demo_config(null: bool = False) -> StudyConfig:
         study=c.StudyPart(demo="null" if null else "plain", seeds=3, budgets=[25, 100]),
         tokenizer=c.TokenizerPart(vocab=2_000),
         pretrain=[c.PretrainPart(epochs=2.0, length=128, optimizer="muon", weight_decay=0.1, evaluations=4)],
-        finetune=c.FinetunePart(
-            length=128, pooling="mean", epochs=5.0, least_steps=100, batch=8, evaluations=5
-        ),
+        finetune=c.FinetunePart(length=128, pooling="mean", epochs=5.0, least_steps=100, batch=8, evaluations=5),
     )
 
 

@@ -170,9 +170,7 @@ def _summary(data: StudyData, tasks: list[Task]) -> str:
     )
 
 
-def _engine(
-    data: StudyData, jobs: int | None, engine: Engine, address: str | None
-) -> tuple[int | None, RunTasks]:
+def _engine(data: StudyData, jobs: int | None, engine: Engine, address: str | None) -> tuple[int | None, RunTasks]:
     """How many tasks to run at once (None: as many as a running cluster has room for), and what runs them."""
     threads, is_gpu = data.config.study.threads, data.device == "cuda"
     cores = available_cores()

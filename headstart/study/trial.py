@@ -157,9 +157,7 @@ def _lsa(data: StudyData) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
     if not file.exists():
         arrays = fit_lsa(lsa_texts(data))
         for name, rows in data.sets().items():
-            arrays[name] = np.hstack(
-                [np.zeros((len(rows), 0), np.float32), *linear_features(arrays, rows.whole_texts)]
-            )
+            arrays[name] = np.hstack([np.zeros((len(rows), 0), np.float32), *linear_features(arrays, rows.whole_texts)])
         atomic_write(file, npz_bytes(arrays))
     with np.load(file) as kept:
         features = {name: kept[name].astype(float) for name in SETS}

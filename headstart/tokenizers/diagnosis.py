@@ -113,9 +113,7 @@ def diagnose(
 def probed(tokenizer: Tokenizer) -> dict[str, str]:
     """What decoding gives for each probe; empty where it is unchanged."""
     decoded = {name: tokenizer.decode(tokenizer.encode(text)) for name, text in PROBES.items()}
-    return {
-        name: "" if decoded[name] == tokenizer.normalised(PROBES[name]) else decoded[name] for name in PROBES
-    }
+    return {name: "" if decoded[name] == tokenizer.normalised(PROBES[name]) else decoded[name] for name in PROBES}
 
 
 def _sample(texts: Iterable[str], sample_bytes: int, text_bytes: int | None) -> Iterator[str]:

@@ -55,9 +55,7 @@ class HuggingFaceEngine:
         self.pieces: list[str] = [""] * (max(vocabulary.values(), default=-1) + 1)
         for piece, identity in vocabulary.items():
             self.pieces[identity] = piece
-        self._is_byte_level = '"type": "ByteLevel"' in json.dumps(
-            [spec.get("pre_tokenizer"), spec.get("decoder")]
-        )
+        self._is_byte_level = '"type": "ByteLevel"' in json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")])
         self.continuing: str = spec["model"].get("continuing_subword_prefix") or ""
         cores = int(os.environ.get("RAYON_NUM_THREADS") or 0) or os.cpu_count() or 1  # that the library uses
         by_words = _is_by_words(spec) and cores <= FEW_CORES

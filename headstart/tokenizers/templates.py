@@ -40,9 +40,7 @@ class Template:
         tokens = np.concatenate([_given(self.first), kept, _given(self.last)])
         return Framed(tokens, np.zeros(len(tokens), np.int64), len(kept) < len(ids))
 
-    def pair(
-        self, a: np.ndarray, b: np.ndarray, max_length: int, keep_a: Literal["head", "tail"] = "head"
-    ) -> Framed:
+    def pair(self, a: np.ndarray, b: np.ndarray, max_length: int, keep_a: Literal["head", "tail"] = "head") -> Framed:
         """`first a last b last` in no more than `max_length` ids: the longer text is cut first, as in BERT."""
         parted_by = np.repeat(_given(self.last), self.between)
         cost = self.cost + len(parted_by)

@@ -29,9 +29,7 @@ def shown_tokens(tokenizer: Tokenizer, ids: Sequence[int] | np.ndarray) -> list[
     for stretch in whole_stretches(tokenizer, ids):
         text, count = text_of_stretch(tokenizer, ids, stretch), len(stretch)
         numbers = [""] if count == 1 else [f" ({number}/{count})" for number in range(1, count + 1)]
-        shown += [
-            ShownToken(text + number, ids[i] in special) for i, number in zip(stretch, numbers, strict=True)
-        ]
+        shown += [ShownToken(text + number, ids[i] in special) for i, number in zip(stretch, numbers, strict=True)]
     return shown
 
 

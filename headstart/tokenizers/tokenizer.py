@@ -186,9 +186,7 @@ def _refuse_surrogates(texts: Sequence[str]) -> None:
         if half := re.search(r"[\ud800-\udfff]", text):
             what = f"the text has half a character (the lone surrogate {half[0]!r})"
             where = repr(text[max(0, half.start() - 20) : half.end() + 20])
-            raise UserError(
-                what, where=where, fix="correct it, or read with errors='replace'", code="bad-text"
-            )
+            raise UserError(what, where=where, fix="correct it, or read with errors='replace'", code="bad-text")
 
 
 def _file_in(directory: Path) -> Path:

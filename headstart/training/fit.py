@@ -140,9 +140,7 @@ def fit(task: Task, session: Session, override_resume: bool = False) -> dict[str
     return ranks.first(write_result)
 
 
-def _result(
-    task: Task, session: Session, state: LoopState, scores: Scores | None, model: Model
-) -> dict[str, Any]:
+def _result(task: Task, session: Session, state: LoopState, scores: Scores | None, model: Model) -> dict[str, Any]:
     """Write the final weights, and return the result: their digest and scores."""
     # The weights are the best ones now, or they were evaluated by a process that ended before this one.
     if task.valid is not None and (scores is None or task.config.loop.patience):

@@ -184,9 +184,7 @@ class Step:
             self.graphs = GraphedStep(self.compute, self.loop.seed, self.machine.device)
             self._prefetcher = Prefetcher(self.objective, self.loop.seed, self.loop.steps)
 
-    def __call__(
-        self, number: int, accumulate: int, limit: float = math.inf
-    ) -> tuple[Batch, StepResult, int]:
+    def __call__(self, number: int, accumulate: int, limit: float = math.inf) -> tuple[Batch, StepResult, int]:
         """Take step `number` in so many micro-batches; returns its batch, its result and how many it took.
 
         A loss over the limit makes no update, and neither does one that is not finite.

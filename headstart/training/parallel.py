@@ -29,9 +29,7 @@ def distribute(model: Model, machine: Machine, is_sharded: bool, all_learn: bool
     buffers = [name for name, _ in losses.named_buffers()]  # never change, and need not be sent at every step
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(losses, buffers)
     # Unused is what has no gradient at some step.
-    replicated = DistributedDataParallel(
-        losses, gradient_as_bucket_view=True, find_unused_parameters=not all_learn
-    )
+    replicated = DistributedDataParallel(losses, gradient_as_bucket_view=True, find_unused_parameters=not all_learn)
     replicated.register_comm_hook(None, _sum_over_ranks)
     return replicated
 

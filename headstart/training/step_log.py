@@ -141,7 +141,5 @@ class StepLog:
                     code="not-finite" if reason == "not finite" else "failed",
                 )
         tokens = int(step.batch["tokens"].size)
-        self.metrics.write(
-            step=step.number, **common, learning_rate=step.learning_rate, tokens=tokens, **numbers.log
-        )
+        self.metrics.write(step=step.number, **common, learning_rate=step.learning_rate, tokens=tokens, **numbers.log)
         self.on_step(Progress(step.number, state.steps, numbers.loss, tokens / seconds, seconds))

@@ -91,9 +91,7 @@ def test_the_line_has_what_the_run_that_is_kept_scores(multi30k, tmp_path, monke
     assert (line["test"], line["penalties"], line["length_penalty"]) == (None, {}, 1.0)
 
 
-def test_what_it_starts_from_knows_the_three_languages_and_leaves_test_alone(
-    multi30k, tmp_path, monkeypatch, capsys
-):
+def test_what_it_starts_from_knows_the_three_languages_and_leaves_test_alone(multi30k, tmp_path, monkeypatch, capsys):
     sides = {"multi30k-en-de": ("a dog", "ein Hund"), "multi30k-en-fr": ("a dog", "un chien"),
              "tatoeba-en-fr": ("good evening", "bonsoir")}  # fmt: skip
     for folder, (source, target) in sides.items():

@@ -86,9 +86,7 @@ def test_settings_are_changed_by_their_name(recipe):
     assert recipe.changed(config, []) == config
 
 
-@pytest.mark.parametrize(
-    "change", ["finetune.rdrop=1", "tuning.r_drop=1", "finetune.r_drop", "finetune.1.batch=2"]
-)
+@pytest.mark.parametrize("change", ["finetune.rdrop=1", "tuning.r_drop=1", "finetune.r_drop", "finetune.1.batch=2"])
 def test_a_setting_that_there_is_not_is_refused(recipe, change):
     with pytest.raises(UserError):
         recipe.changed((StudyConfig(), {}), [change])
@@ -131,9 +129,7 @@ def test_every_row_is_scored_once_and_never_learned_from_beside(recipe, tmp_path
 def test_a_pretraining_that_reads_no_text_that_is_scored(recipe, tmp_path):
     config = labelled_files(tmp_path / "data")
     corpus = ["elsewhere.txt", f"{config.finetune.train}=3", f"{config.finetune.valid}=0.5"]
-    config = dataclasses.replace(
-        config, pretrain=[PretrainPart(corpus=corpus), PretrainPart(corpus=corpus[:1])]
-    )
+    config = dataclasses.replace(config, pretrain=[PretrainPart(corpus=corpus), PretrainPart(corpus=corpus[:1])])
     one = recipe.unread(config, tmp_path / "unread")
     files = one.finetune
     assert [phase.corpus for phase in one.pretrain] == [
@@ -189,9 +185,7 @@ TINY = [
 
 
 @pytest.mark.slow
-def test_the_recipe_runs_in_folds_and_then_on_test_over_one_pretraining(
-    recipe, tmp_path, monkeypatch, capsys
-):
+def test_the_recipe_runs_in_folds_and_then_on_test_over_one_pretraining(recipe, tmp_path, monkeypatch, capsys):
     import studies
 
     data = as_shared_data(tmp_path / "data")

@@ -23,9 +23,7 @@ def paper(monkeypatch):
 def test_the_page_has_the_tables_that_the_script_prints(paper):
     page = (ROOT / "docs" / "scale.md").read_text()
     for name, table in paper.tables().items():
-        assert table in page, (
-            f"{name}: run python benchmarks/scale_paper.py and put the table into docs/scale.md"
-        )
+        assert table in page, f"{name}: run python benchmarks/scale_paper.py and put the table into docs/scale.md"
 
 
 def test_the_sizes_are_those_of_a_count_by_hand(paper):
@@ -40,9 +38,7 @@ def test_memory_is_sixteen_bytes_a_parameter_shared_out(paper):
     base = paper.BASES[1]
     for strategy, parts in (("DDP", 1), ("FSDP2", 64), ("hybrid", 8)):
         found = paper.memory(base, strategy, 64)
-        assert found.weights + found.gradients + found.optimizer == pytest.approx(
-            16 * base.parameters / parts
-        )
+        assert found.weights + found.gradients + found.optimizer == pytest.approx(16 * base.parameters / parts)
 
 
 def test_every_device_sends_what_a_ring_makes_it_send(paper):

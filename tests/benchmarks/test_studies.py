@@ -31,9 +31,7 @@ def test_the_base_of_ag_news_is_trained_on_the_machine_that_was_asked_for(more, 
     monkeypatch.setattr(studies, "choose", chosen)
     monkeypatch.setattr(studies, "pretrain", begin)
     monkeypatch.setenv("HEADSTART_DATA", str(tmp_path))
-    monkeypatch.setattr(
-        sys, "argv", ["studies.py", "ag-news", "--out", str(tmp_path), "--device", "cuda", *more]
-    )
+    monkeypatch.setattr(sys, "argv", ["studies.py", "ag-news", "--out", str(tmp_path), "--device", "cuda", *more])
     with pytest.raises(Begun):
         studies.main()
     assert asked == [(("cuda",), {"fast": bool(more)})]

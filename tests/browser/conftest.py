@@ -41,11 +41,7 @@ class Browser:
     def requests(self):
         """The addresses that were asked for since the last call."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [
-            event["params"]["request"]["url"]
-            for event in events
-            if event["method"] == "Network.requestWillBeSent"
-        ]
+        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 
     def complaints(self):
         """What the console has said since the last call: errors, warnings, everything."""
@@ -106,9 +102,7 @@ def browser():
     selenium = pytest.importorskip("selenium.webdriver")
     programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
     if None in programs:
-        pytest.skip(
-            "chromium and chromedriver are not installed (Debian: apt-get install chromium chromium-driver)"
-        )
+        pytest.skip("chromium and chromedriver are not installed (Debian: apt-get install chromium chromium-driver)")
     options = selenium.ChromeOptions()
     options.binary_location = programs[0]
     for flag in FLAGS:

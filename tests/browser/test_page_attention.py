@@ -65,9 +65,7 @@ def test_positions_are_a_heat_map(page, kind, words):
     page.submit("attention", TEXT)
     assert browser.texts("#attention .side h3")[1] == f"Positions: {words}"
     found = attention_of(tiny_runs.run_of(kind), TEXT, tiny_runs.MACHINE).positions
-    size = browser.ask(
-        "(canvas => [canvas.height, canvas.width])(document.querySelector('#attention .side canvas'))"
-    )
+    size = browser.ask("(canvas => [canvas.height, canvas.width])(document.querySelector('#attention .side canvas'))")
     assert size == list(found.values.shape)
 
 

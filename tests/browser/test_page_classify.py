@@ -31,9 +31,7 @@ def test_the_bars_are_those_of_predict(page, capsys, tmp_path):
     said = page.submit("classify", TEXT)
     told = predicted(capsys, tmp_path, "classification", {"text": TEXT})
     assert said.startswith(f"{told['label']}, ")
-    assert shown_shares(browser) == pytest.approx(
-        {k: 100 * v for k, v in told["probabilities"].items()}, abs=0.051
-    )
+    assert shown_shares(browser) == pytest.approx({k: 100 * v for k, v in told["probabilities"].items()}, abs=0.051)
     assert browser.texts("#classify .bars .chosen dt") == [told["label"]]
 
 
@@ -44,21 +42,13 @@ def test_tokens_have_the_influences_of_the_package(page, method):
     browser.click(f"#classify input[value={method}]")
     page.answered("classify")
     found = attribution_of(tiny_runs.run_of("classification"), TEXT, tiny_runs.MACHINE, method=method)
-    assert {"leave-one-out": "Leaving out", "gradient": "Gradient"}[method] in browser.texts(
-        "#classify figcaption"
-    )[0]
-    assert browser.texts("#classify .tokens .token span") == [
-        token.text.strip() or "␣" for token in found.tokens
-    ]
+    assert {"leave-one-out": "Leaving out", "gradient": "Gradient"}[method] in browser.texts("#classify figcaption")[0]
+    assert browser.texts("#classify .tokens .token span") == [token.text.strip() or "␣" for token in found.tokens]
     numbers = [float(text.replace("−", "-")) for text in browser.texts("#classify .tokens small")]
     largest = max(abs(token.influence) for token in found.tokens)
-    assert numbers == pytest.approx(
-        [token.influence for token in found.tokens], abs=max(0.0051, largest / 19)
-    )
+    assert numbers == pytest.approx([token.influence for token in found.tokens], abs=max(0.0051, largest / 19))
     assert max(map(abs, numbers)) > 0
-    kinds = browser.ask(
-        "[...document.querySelectorAll('#classify .tokens .token')].map(one => one.className)"
-    )
+    kinds = browser.ask("[...document.querySelectorAll('#classify .tokens .token')].map(one => one.className)")
     assert ["against" in kind for kind in kinds] == [token.influence < 0 for token in found.tokens]
 
 
@@ -76,9 +66,7 @@ def test_a_token_tells_its_number_by_mouse_and_by_keyboard(page):
     assert browser.ask("document.querySelectorAll('#classify .tokens [tabindex=\"0\"]').length") == 1
     assert browser.texts_seen("#classify .tokens small") == []
     browser.click("#classify .tick")
-    assert len(browser.texts_seen("#classify .tokens small")) == len(
-        browser.texts("#classify .tokens .token")
-    )
+    assert len(browser.texts_seen("#classify .tokens small")) == len(browser.texts("#classify .tokens .token"))
 
 
 def test_pairs_have_a_second_text(page, capsys, tmp_path):
@@ -87,9 +75,7 @@ def test_pairs_have_a_second_text(page, capsys, tmp_path):
     page.open("classify", "pairs")
     page.submit("classify", "un livre triste.", "la fin est drôle.")
     told = predicted(capsys, tmp_path, "pairs", {"text_a": "un livre triste.", "text_b": "la fin est drôle."})
-    assert shown_shares(browser) == pytest.approx(
-        {k: 100 * v for k, v in told["probabilities"].items()}, abs=0.051
-    )
+    assert shown_shares(browser) == pytest.approx({k: 100 * v for k, v in told["probabilities"].items()}, abs=0.051)
 
 
 def test_several_labels_and_numbers_have_their_own_words(page, capsys, tmp_path):

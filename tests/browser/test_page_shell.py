@@ -98,14 +98,10 @@ def test_tabs_are_moved_through_with_arrows(page):
     for key in (RIGHT, RIGHT, RIGHT, RIGHT, LEFT, HOME, END):
         browser.press(key)
         seen.append(browser.ask("document.activeElement.dataset.tab"))
-        chosen = browser.ask(
-            "[...document.querySelectorAll('[role=tab][aria-selected=true]')].map(t => t.dataset.tab)"
-        )
+        chosen = browser.ask("[...document.querySelectorAll('[role=tab][aria-selected=true]')].map(t => t.dataset.tab)")
         assert chosen == [seen[-1]]
         assert (
-            browser.ask(
-                "[...document.querySelectorAll('[role=tabpanel]')].filter(p => !p.hidden).map(p => p.id)"
-            )
+            browser.ask("[...document.querySelectorAll('[role=tabpanel]')].filter(p => !p.hidden).map(p => p.id)")
             == chosen
         )
     assert seen == ["attention", "compare", "study", "classify", "study", "classify", "study"]
@@ -160,10 +156,7 @@ def test_an_example_is_one_click(page):
     browser.click("#classify .onward button")
     page.answered("attention")
     assert browser.ask("document.activeElement.id") == "tab-attention"
-    assert (
-        browser.ask("document.getElementById('attention-text').value")
-        == browser.texts("#classify .example")[0]
-    )
+    assert browser.ask("document.getElementById('attention-text').value") == browser.texts("#classify .example")[0]
 
 
 def test_every_field_has_a_name_and_every_answer_a_place_that_is_spoken(page):
@@ -172,9 +165,7 @@ def test_every_field_has_a_name_and_every_answer_a_place_that_is_spoken(page):
       .filter(one => !one.labels?.length && !one.title).map(one => one.outerHTML)"""
     assert browser.ask(unnamed) == []
     panels = "[...document.querySelectorAll('[role=tabpanel]')]"
-    assert browser.ask(
-        f"{panels}.every(p => p.querySelector('[role=status]') && p.querySelector('[role=alert]'))"
-    )
+    assert browser.ask(f"{panels}.every(p => p.querySelector('[role=status]') && p.querySelector('[role=alert]'))")
     assert browser.ask(f"{panels}.every(p => document.getElementById(p.getAttribute('aria-labelledby')))")
 
 

@@ -160,9 +160,7 @@ def test_hostile_text_is_shown_not_obeyed(capsys, tmp_path):
 def test_cls_books_in_both_forms(capsys):
     folder = Path(DATA) / "cls-books"
     for name in ("{}.jsonl.gz", "original/{}.review.spm.gz"):
-        paths = [
-            part for s in ("train", "valid", "test") for part in (f"--{s}", str(folder / name.format(s)))
-        ]
+        paths = [part for s in ("train", "valid", "test") for part in (f"--{s}", str(folder / name.format(s)))]
         _, out, _ = run(capsys, *paths, "--json")
         leaks = json.loads(out)["leaks"]
         assert (leaks["test_in_train"], leaks["test_in_valid"], leaks["valid_in_train"]) == (43, 12, 13)

@@ -35,9 +35,7 @@ def test_a_family_goes_with_huggingface_alone(runs, tmp_path, capsys):
 def test_what_was_written_is_named(runs, tmp_path, capsys):
     said = ask(capsys, ["export", str(runs / "run"), "--to", "huggingface", str(tmp_path / "out"), "--json"])
     assert said.code == 0, said.err
-    assert json.loads((tmp_path / "out/config.json").read_text())["architectures"] == [
-        "BertForSequenceClassification"
-    ]
+    assert json.loads((tmp_path / "out/config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
     assert json.loads(said.out)
 
 
@@ -45,9 +43,7 @@ def test_out_and_in_again(runs, tmp_path, capsys):
     said = ask(capsys, ["export", str(runs / "run"), "--to", "huggingface", str(tmp_path / "out")])
     assert said.code == 0, said.err
     assert "BertForSequenceClassification; README.md, config.json, model.safetensors" in said.out
-    said = ask(
-        capsys, ["import", str(tmp_path / "out"), "--out", str(tmp_path / "run"), "--length", "16", "--json"]
-    )
+    said = ask(capsys, ["import", str(tmp_path / "out"), "--out", str(tmp_path / "run"), "--length", "16", "--json"])
     result = json.loads(said.out)
     assert result["imported"]["family"] == "bert"
     assert load(tmp_path / "run").config.length == 16
@@ -73,9 +69,7 @@ def test_the_same_checkpoint_gives_the_same_run_to_the_byte(runs, tmp_path, caps
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path
 
 
-def test_a_base_without_a_head_embeds_and_is_started_from_and_predicts_nothing(
-    runs, tmp_path, capsys, monkeypatch
-):
+def test_a_base_without_a_head_embeds_and_is_started_from_and_predicts_nothing(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
     ask(capsys, ["export", str(runs / "bare"), "--to", "huggingface", str(tmp_path / "out")])
     said = ask(capsys, ["import", str(tmp_path / "out"), "--out", str(tmp_path / "base")])
@@ -95,9 +89,7 @@ def test_a_base_without_a_head_embeds_and_is_started_from_and_predicts_nothing(
         assert "`headstart embed` serves it;" in said.err
     train = str(tiny_runs.files()["classification", "train"])
     flags = ["--steps", "2", "--length", "16", "--device", "cpu", "--precision", "fp32", "--threads", "1"]
-    said = ask(
-        capsys, ["finetune", "--train", train, "--start", base, "--out", str(tmp_path / "tuned"), *flags]
-    )
+    said = ask(capsys, ["finetune", "--train", train, "--start", base, "--out", str(tmp_path / "tuned"), *flags])
     assert said.code == 0, said.err
     assert "2 tensors made anew" in said.err  # the classifier's alone: the pooler came with the base
     said = ask(capsys, ["pretrain", "--corpus", str(tiny_runs.files()["corpus"]), "--objective", "masked", "--start",

@@ -39,9 +39,7 @@ def test_padding_and_documents_are_drawn(tmp_path, capsys):
     assert found["allowed"] == [[0, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 1, 1, 1]]
     found = explain(capsys, "mask", "--length", "3", "--documents", "1,2", *out)
     assert found["allowed"] == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
-    found = explain(
-        capsys, "mask", "--length", "3", "--direction", "bidirectional", "--right-padding", "1", *out
-    )
+    found = explain(capsys, "mask", "--length", "3", "--direction", "bidirectional", "--right-padding", "1", *out)
     assert found["allowed"] == [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
     found = explain(capsys, "mask", "--length", "2", "--direction", "bidirectional", *out)
     assert found["allowed"] == [[1, 1], [1, 1]]
@@ -110,9 +108,7 @@ def attention(tmp_path, monkeypatch, capsys):
     return lambda run, *words: commands.ask(capsys, ["explain", "attention", str(run), *words, *flags])
 
 
-@pytest.mark.parametrize(
-    "kind", ["causal", "masked", "masked-nsp", "classification", "multilabel", "regression"]
-)
+@pytest.mark.parametrize("kind", ["causal", "masked", "masked-nsp", "classification", "multilabel", "regression"])
 def test_every_run_is_drawn_and_told_as_json(kind, attention, tmp_path):
     answer = attention(tiny_runs.path_of(kind), TEXT, "--json")
     assert answer.code == 0
@@ -167,9 +163,7 @@ def test_the_text_may_come_from_standard_input(attention, monkeypatch):
         ([TEXT, "--most-tokens", "2"], "[bad-value]", "8 to 256"),
     ],
 )
-def test_attention_that_cannot_be_drawn_exits_2_and_writes_nothing(
-    arguments, code, named, attention, tmp_path
-):
+def test_attention_that_cannot_be_drawn_exits_2_and_writes_nothing(arguments, code, named, attention, tmp_path):
     answer = attention(tiny_runs.path_of("causal"), *arguments)
     assert answer.code == 2
     assert answer.err.startswith(f"headstart {code}")

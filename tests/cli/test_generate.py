@@ -245,9 +245,7 @@ def test_json_has_text_score_tokens_and_alignment(capsys, tmp_path):
         assert first["source_tokens"][source] not in ("<s>", "</s>")
         assert 0 <= target < len(first["tokens"])
         assert 0 < weight <= 1
-    assert [one["score"] for one in first["n_best"]] == sorted(
-        (o["score"] for o in first["n_best"]), reverse=True
-    )
+    assert [one["score"] for one in first["n_best"]] == sorted((o["score"] for o in first["n_best"]), reverse=True)
     assert blank == {"text": "", "score": 0.0, "tokens": [], "alignment": [], "source_tokens": []}
 
 
@@ -291,8 +289,6 @@ def test_a_run_that_does_not_translate_says_what_it_is_for(capsys, tmp_path):
 
 def test_a_table_is_not_lines(capsys, tmp_path):
     (tmp_path / "in.csv").write_text("text\nla fin\n")
-    answer = ask(
-        capsys, ["translate", str(translators.path_of()), str(tmp_path / "in.csv"), "--device", "cpu"]
-    )
+    answer = ask(capsys, ["translate", str(translators.path_of()), str(tmp_path / "in.csv"), "--device", "cpu"])
     assert answer.code == 2
     assert str(tmp_path / "in.csv") in answer.err

@@ -47,9 +47,7 @@ def test_tensor_by_tensor_adds_up_too(capsys):
     assert run([*arguments, "--tensors", "--json"]) == 0
     parameters = json.loads(capsys.readouterr().out)["parameters"]
     assert sum(row["count"] for row in parameters["components"]) == parameters["total"] == 63_082_496
-    assert any(
-        row["name"] == "base.decoder.blocks.5.cross_attention.qkv.weight" for row in parameters["components"]
-    )
+    assert any(row["name"] == "base.decoder.blocks.5.cross_attention.qkv.weight" for row in parameters["components"])
 
 
 def test_the_step_counts_the_batch(capsys):
@@ -115,10 +113,7 @@ def test_a_compressed_corpus_is_counted_by_its_text(capsys, tmp_path):
     plain = tmp_path / "corpus.txt"
     plain.write_bytes(b"x" * 409_600)
     arguments = ["--preset", "tiny", "--vocab", "1000", "--epochs", "2", "--device", "cpu:2", "--corpus"]
-    steps = [
-        planned(capsys, *arguments, str(path))["time"]["steps"]
-        for path in (plain, tmp_path / "corpus.txt.gz")
-    ]
+    steps = [planned(capsys, *arguments, str(path))["time"]["steps"] for path in (plain, tmp_path / "corpus.txt.gz")]
     assert steps[0] == steps[1] > 0
 
 

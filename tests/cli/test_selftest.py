@@ -51,9 +51,7 @@ GOOD = SelftestResult(48, KILLS, "a" * 64, "a" * 64, True, [], 12.0)
         ),
     ],
 )
-def test_whatever_differs_is_said_with_exit_1_and_the_runs_are_kept(
-    scratch, capsys, monkeypatch, change, said
-):
+def test_whatever_differs_is_said_with_exit_1_and_the_runs_are_kept(scratch, capsys, monkeypatch, change, said):
     result = dataclasses.replace(GOOD, **change)
 
     def pretended(kills, objective, seed, machine, directory, on_kill):

@@ -72,9 +72,7 @@ def test_a_token_may_stand_in_the_environment(place):
 def test_a_port_that_is_taken_exits_2_with_the_fix(capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        answer = commands.ask(
-            capsys, ["serve", str(tiny_runs.path_of("classification")), "--port", str(port)]
-        )
+        answer = commands.ask(capsys, ["serve", str(tiny_runs.path_of("classification")), "--port", str(port)])
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith(f"headstart [in-use]: port {port}")
     assert f"--port {port + 1}" in answer.err

@@ -30,18 +30,14 @@ def run(words, capsys):
 def study_file(tmp_path_factory):
     """A STUDY.toml of seconds."""
     place = tmp_path_factory.mktemp("study")
-    config = small_config(
-        write_files(place / "files"), arms=["majority", "scratch", "finetuned"], budgets=[10]
-    )
+    config = small_config(write_files(place / "files"), arms=["majority", "scratch", "finetuned"], budgets=[10])
     settings = {**dataclasses.asdict(config), "model": MODEL}
     (place / "STUDY.toml").write_text(to_toml(settings))
     return place / "STUDY.toml"
 
 
 def test_a_study_ends_with_verdict_table_and_report(study_file, tmp_path, capsys):
-    code, out, _ = run(
-        ["study", str(study_file), "--seeds", "2", "--out", str(tmp_path / "s"), "--jobs", "2"], capsys
-    )
+    code, out, _ = run(["study", str(study_file), "--seeds", "2", "--out", str(tmp_path / "s"), "--jobs", "2"], capsys)
     assert code == 0
     assert out.startswith("The base is undertrained: 12 steps")
     assert "This base makes no clear difference" in out

@@ -51,9 +51,7 @@ def test_the_page_has_its_figures_and_writes_nothing(corpus, tmp_path, capsys, m
 
 
 def test_out_keeps_the_tokenizer_and_json_tells_of_it(corpus, tmp_path, capsys):
-    code, out, _ = run(
-        capsys, corpus, "--vocab", 400, "--kind", "unigram", "--out", tmp_path / "kept", "--json"
-    )
+    code, out, _ = run(capsys, corpus, "--vocab", 400, "--kind", "unigram", "--out", tmp_path / "kept", "--json")
     found = json.loads(out)
     assert code == 0
     assert found["out"] == str(tmp_path / "kept" / "tokenizer.json")

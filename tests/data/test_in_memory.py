@@ -42,9 +42,7 @@ def own_cache(tmp_path, monkeypatch):
 @cache
 def dataset():
     """With a column of classes, which is kept as numbers."""
-    features = datasets.Features(
-        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["non", "oui"])}
-    )
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["non", "oui"])})
     return datasets.Dataset.from_list(RECORDS, features=features)
 
 
@@ -337,15 +335,11 @@ def test_pretraining_mixes_frames_and_files_by_weight(tmp_path):
 
 
 def test_the_command_line_reads_folders_and_parquet(tmp_path, capsys):
-    datasets.DatasetDict({"train": dataset(), "test": dataset().select(range(8))}).save_to_disk(
-        tmp_path / "reviews"
-    )
+    datasets.DatasetDict({"train": dataset(), "test": dataset().select(range(8))}).save_to_disk(tmp_path / "reviews")
     small.tokenizer().save(tmp_path / "words")
     shared = ["--tokenizer", tmp_path / "words", "--device", "cpu", "--precision", "fp32", "--threads", 1, "--depth", 1,
               "--width", 16, "--heads", 2, "--ffn", 24, "--steps", 1, "--json"]  # fmt: skip
-    code = main.run(
-        ["finetune", "--train", *map(str, [tmp_path / "reviews", "--out", tmp_path / "tuned", *shared])]
-    )
+    code = main.run(["finetune", "--train", *map(str, [tmp_path / "reviews", "--out", tmp_path / "tuned", *shared])])
     tuned = json.loads(capsys.readouterr().out)
     assert (code, 0 <= tuned["test"]["accuracy"] <= 1) == (0, True)
     dataset().to_parquet(tmp_path / "a.parquet")

@@ -113,9 +113,7 @@ def test_a_label_map_with_a_label_twice_is_refused():
 
 def test_token_ids_follow_their_rows_and_are_made_once(tmp_path):
     (tmp_path / "pairs.jsonl").write_text(
-        "".join(
-            json.dumps({"text_a": f"le livre {n}", "text_b": f"{n}", "label": "x"}) + "\n" for n in range(4)
-        )
+        "".join(json.dumps({"text_a": f"le livre {n}", "text_b": f"{n}", "label": "x"}) + "\n" for n in range(4))
     )
     tokenizer = small.tokenizer()
     labelled = read_labelled(tmp_path / "pairs.jsonl").tokenized(tokenizer)

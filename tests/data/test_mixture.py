@@ -79,10 +79,7 @@ def test_blocks_come_as_their_source_weighs_and_are_of_one_source():
     assert mixed.is_one_document
     rows = np.concatenate([mixed.examples_at(2, step, 6).tokens for step in range(3)])
     starts, times = np.unique(rows[:, 0], return_counts=True)
-    assert (
-        dict(zip(starts.tolist(), times.tolist(), strict=True)).items()
-        >= dict.fromkeys(range(0, 20, 4), 3).items()
-    )
+    assert dict(zip(starts.tolist(), times.tolist(), strict=True)).items() >= dict.fromkeys(range(0, 20, 4), 3).items()
     assert (times[starts >= 1000] == 1).all()
     assert (starts >= 1000).sum() == 3
     assert (np.diff(rows, axis=1) == 1).all()  # no block has tokens of both

@@ -10,9 +10,7 @@ from headstart.data.packing import PackedBlocks
 from headstart.tokenizers.templates import Template
 
 BEGIN, END = 101, 102
-FRAMES = st.sampled_from(
-    [Template(BEGIN, END), Template(None, END), Template(BEGIN, None), Template(None, None)]
-)
+FRAMES = st.sampled_from([Template(BEGIN, END), Template(None, END), Template(BEGIN, None), Template(None, None)])
 DOCUMENTS = st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1, max_size=8)
 
 
@@ -63,18 +61,13 @@ def test_batches_keep_their_size_and_epochs_follow_each_other(documents, length,
     blocks = blocks_of(documents, length, frame)
     starts = {}
     for block in range(blocks.count):
-        starts.setdefault(tuple(blocks.stretches(np.array([block * length]))[0][0].tolist()), []).append(
-            block
-        )
+        starts.setdefault(tuple(blocks.stretches(np.array([block * length]))[0][0].tolist()), []).append(block)
     steps = -(-2 * blocks.count // batch)
     rows = []
     for step in range(steps):
         found = blocks.examples_at(seed, step, batch)
         assert found.tokens.shape == found.targets.shape == found.documents.shape == (batch, length)
-        rows += [
-            (*row, after[-1])
-            for row, after in zip(found.tokens.tolist(), found.targets.tolist(), strict=True)
-        ]
+        rows += [(*row, after[-1]) for row, after in zip(found.tokens.tolist(), found.targets.tolist(), strict=True)]
     for epoch in range(2):
         seen = rows[epoch * blocks.count : (epoch + 1) * blocks.count]
         assert sorted(seen) == sorted(row for row, numbers in starts.items() for _ in numbers)
@@ -94,9 +87,7 @@ def test_the_ranks_together_have_the_global_batch(batch, step, world):
 
 def test_epochs_and_seeds_differ():
     blocks = blocks_of([list(range(90))], 3, Template(None, None))
-    epochs = [
-        blocks.examples_at(seed, epoch, blocks.count).tokens.tolist() for seed in (0, 1) for epoch in (0, 1)
-    ]
+    epochs = [blocks.examples_at(seed, epoch, blocks.count).tokens.tolist() for seed in (0, 1) for epoch in (0, 1)]
     assert len({str(epoch) for epoch in epochs}) == 4
     assert blocks.examples_at(1, 5, 4).tokens.tolist() != blocks.examples_at(2, 4, 4).tokens.tolist()
 

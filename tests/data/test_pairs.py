@@ -32,9 +32,7 @@ def test_every_form_gives_the_same_pairs(tmp_path):
         written(tmp_path / "a.tsv.gz", "un\tone\ndeux\ttwo\n"),
         written(tmp_path / "a.csv", "source,target\nun,one\ndeux,two\n"),
         jsonl(tmp_path / "a.jsonl", {"source": "un", "target": "one"}, {"target": "two", "source": "deux"}),
-        jsonl(
-            tmp_path / "b.jsonl.gz", {"text_a": "un", "text_b": "one"}, {"text_a": "deux", "text_b": "two"}
-        ),
+        jsonl(tmp_path / "b.jsonl.gz", {"text_a": "un", "text_b": "one"}, {"text_a": "deux", "text_b": "two"}),
     ]
     found = [read_pairs(path) for path in files]
     assert all((pairs.sources, pairs.targets) == (["un", "deux"], ["one", "two"]) for pairs in found)

@@ -96,9 +96,7 @@ def test_by_number_every_example_comes_once_an_epoch(lengths, batch, windows, se
     assert buckets.batch_count(seed, epoch) == count
     batches = [buckets.examples_at(seed, epoch * count + number) for number in range(count)]
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
-    assert sorted(map(len, batches), reverse=True)[: len(lengths) // batch] == [batch] * (
-        len(lengths) // batch
-    )
+    assert sorted(map(len, batches), reverse=True)[: len(lengths) // batch] == [batch] * (len(lengths) // batch)
 
 
 @given(LENGTHS | PAIRS, st.integers(0, 200), st.integers(1, 4), st.integers(0, 9))

@@ -51,9 +51,7 @@ def test_every_piece_is_encoded_once(corpora, tmp_path, encoded):
     assert [store.path for store in again] == [train_store.path, valid_store.path]
 
 
-def test_every_piece_is_encoded_once_with_weights_with_valid_and_with_few_documents(
-    corpora, tmp_path, encoded
-):
+def test_every_piece_is_encoded_once_with_weights_with_valid_and_with_few_documents(corpora, tmp_path, encoded):
     reading = Reading(documents="file")
     for number, (weights, valid, how) in enumerate(
         [([2.0, 1.0, 2.0], None, DEFAULT_READING), ([], corpora[0], DEFAULT_READING), ([], None, reading)]

@@ -50,9 +50,7 @@ class Letters:
 
     def encode_flat(self, texts):
         ids = [[ord(letter) - 96 for letter in text if letter != " "] for text in texts]
-        return np.array([i for one in ids for i in one], np.uint32), np.array(
-            [len(one) for one in ids], np.int64
-        )
+        return np.array([i for one in ids for i in one], np.uint32), np.array([len(one) for one in ids], np.int64)
 
 
 @given(
@@ -122,9 +120,7 @@ def test_many_batches_give_the_same_store_as_one(tmp_path, monkeypatch):
 def test_a_large_vocabulary_takes_wider_numbers(corpus, tmp_path):
     spec = {**BPE.spec, "added_tokens": list(BPE.spec["added_tokens"])}
     for identity in range(BPE.size, 65_537):
-        spec["added_tokens"].append(
-            {**spec["added_tokens"][0], "id": identity, "content": f"<extra {identity}>"}
-        )
+        spec["added_tokens"].append({**spec["added_tokens"][0], "id": identity, "content": f"<extra {identity}>"})
     wide = type(BPE)(spec)
     assert wide.size == 65_537
     assert build_stores([corpus], wide, tmp_path)[0].tokens.dtype == np.uint32

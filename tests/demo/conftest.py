@@ -31,6 +31,4 @@ def pairs():
 def texts(labelled, unlabelled, pairs):
     """Thousands of French and English texts of every kind."""
     reviews = itertools.chain(*labelled.values(), *unlabelled.values())
-    return [(r.french, r.english) for r in reviews] + [
-        (p.french, p.english) for split in pairs.values() for p in split
-    ]
+    return [(r.french, r.english) for r in reviews] + [(p.french, p.english) for split in pairs.values() for p in split]

@@ -103,8 +103,7 @@ def test_a_few_labels_show_few_of_the_expressions(labelled, unlabelled):
         assert len(in_test & set(chosen)) < 0.35 * len(in_test)
         assert len(late_in_test & set(chosen)) < 0.15 * len(late_in_test)
     uses_late = {
-        split: sum(any(e.late for e in r.expressions) for r in rows) / len(rows)
-        for split, rows in labelled.items()
+        split: sum(any(e.late for e in r.expressions) for r in rows) / len(rows) for split, rows in labelled.items()
     }
     assert uses_late["train"] < 0.07
     assert uses_late["test"] > 0.85
@@ -118,16 +117,11 @@ def test_a_few_labels_show_few_of_the_expressions(labelled, unlabelled):
 
 def companions_information(reviews):
     """The mutual information, in bits, of the polarities of two expressions in one review."""
-    counts = Counter(
-        pair for r in reviews for pair in itertools.permutations([e.polarity for e in r.expressions], 2)
-    )
+    counts = Counter(pair for r in reviews for pair in itertools.permutations([e.polarity for e in r.expressions], 2))
     total = sum(counts.values())
-    sides = {
-        side: sum(count for pair, count in counts.items() if pair[0] == side) / total for side in (GOOD, BAD)
-    }
+    sides = {side: sum(count for pair, count in counts.items() if pair[0] == side) / total for side in (GOOD, BAD)}
     return sum(
-        count / total * math.log2(count / total / sides[one] / sides[other])
-        for (one, other), count in counts.items()
+        count / total * math.log2(count / total / sides[one] / sides[other]) for (one, other), count in counts.items()
     )
 
 
@@ -166,9 +160,7 @@ def test_the_whole_corpus_is_written_with_its_sizes(tmp_path):
     ]
     assert len({folded(text) for text in reviews}) == 24_000
     rows = [line.split("\t") for split in ("train", "valid", "test") for line in lines[f"pairs.{split}.tsv"]]
-    assert (
-        len({folded(english) for english, _ in rows}) == len({folded(french) for _, french in rows}) == 11_500
-    )
+    assert len({folded(english) for english, _ in rows}) == len({folded(french) for _, french in rows}) == 11_500
 
 
 @pytest.mark.slow
@@ -205,10 +197,7 @@ def test_unlabelled_text_helps_few_labels_and_in_the_null_variant_does_not():
         words = TruncatedSVD(100, random_state=0).fit_transform(together.tocsr())
         words /= np.linalg.norm(words, axis=1, keepdims=True) + 1e-9
         weight = np.log(len(documents) / frequency)
-        return [
-            counter.transform([r.french for r in rows]).multiply(weight).tocsr() @ words
-            for rows in (train, test)
-        ]
+        return [counter.transform([r.french for r in rows]).multiply(weight).tocsr() @ words for rows in (train, test)]
 
     tfidf = text.TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     counted = [tfidf.fit_transform([r.french for r in train]), tfidf.transform([r.french for r in test])]
@@ -243,9 +232,7 @@ def test_the_variants_share_all_files_but_the_unlabelled_text_and_the_readme(sma
     demo.write(tmp_path / "normal")
     demo.write(tmp_path / "null", null=True)
     differing = {
-        name
-        for name in NAMES
-        if (tmp_path / "normal" / name).read_bytes() != (tmp_path / "null" / name).read_bytes()
+        name for name in NAMES if (tmp_path / "normal" / name).read_bytes() != (tmp_path / "null" / name).read_bytes()
     }
     assert differing == {"unlabelled.txt", "README.md"}
 
@@ -319,8 +306,6 @@ def test_in_the_null_variant_mais_joins_any_two_polarities():
     for _ in range(2000):
         reviewer = Reviewer(random, GOOD, null=True)
         reviewer.fill(template)
-        seen[reviewer.expressions[0].polarity, reviewer.expressions[-1].polarity] += (
-            len(reviewer.expressions) == 2
-        )
+        seen[reviewer.expressions[0].polarity, reviewer.expressions[-1].polarity] += len(reviewer.expressions) == 2
     total = sum(seen.values())
     assert all(abs(count / total - 0.25) < 0.05 for count in seen.values())

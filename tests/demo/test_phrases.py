@@ -64,7 +64,5 @@ def test_good_and_bad_expressions_answer_each_other():
     assert len({e.french for e in expressions()}) == len(expressions())
     assert [e.late for e in sides[GOOD]] == [e.late for e in sides[BAD]]
     for aspect, known_only in itertools.product(ASPECTS, (False, True)):
-        for side, fits in itertools.product(
-            (GOOD, BAD), (aspect.group, aspect.group + "n" * (aspect.rank > 0))
-        ):
+        for side, fits in itertools.product((GOOD, BAD), (aspect.group, aspect.group + "n" * (aspect.rank > 0))):
             assert len(pool("adjectives", side, fits, known_only).things) >= 3, (aspect, side, fits)

@@ -282,9 +282,7 @@ def test_a_gigabyte_in_one_line_is_read_in_bounded_memory(tmp_path, word, way):
         "count = sum(len(piece.text) for piece in pieces([sys.argv[1]], Reading(documents=sys.argv[2])))\n"
         "print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, path, way], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program, path, way], capture_output=True, text=True, check=True)
     character_count, grown_kilobytes = map(int, done.stdout.split())
     assert character_count == 1 << 30
     assert grown_kilobytes < 20_000

@@ -56,9 +56,7 @@ def lacks(place, monkeypatch):
 @pytest.mark.parametrize("verb", ["pretrain", "finetune"])
 @pytest.mark.parametrize("code", ERRORS, ids=[errno.errorcode[code] for code in ERRORS])
 @pytest.mark.parametrize(("call", "word"), [("replace", "rename"), ("fsync", "flush")])
-def test_it_is_refused_before_the_first_step_and_the_way_out_is_named(
-    place, ask, lacks, call, word, code, verb
-):
+def test_it_is_refused_before_the_first_step_and_the_way_out_is_named(place, ask, lacks, call, word, code, verb):
     lacks(call, code)
     answer = ask(place.command(verb=verb))
     assert answer.code == 2

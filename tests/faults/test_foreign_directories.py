@@ -81,23 +81,17 @@ def test_the_sound_ones_come_in(sound, tmp_path, kind):
 # ---- code ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "file", ["config.json", "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json"]
-)
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json"])
 def test_code_that_a_checkpoint_brings_is_refused_by_name(copy, tmp_path, capsys, file):
     directory, canary = copy(), tmp_path / "canary"
     (directory / "modeling.py").write_text(f"open({str(canary)!r}, 'w')")
     (directory / "tokenization.py").write_text(f"open({str(canary)!r}, 'w')")
-    change(
-        directory, file, auto_map={"AutoModel": "modeling.Model", "AutoTokenizer": ["tokenization.T", None]}
-    )
+    change(directory, file, auto_map={"AutoModel": "modeling.Model", "AutoTokenizer": ["tokenization.T", None]})
     refused(capsys, directory, 2, "auto_map asks to run code", file)
     assert not canary.exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["pytorch_model.bin", "model.pt", "adapter.bin", "MODEL.BIN", "last.ckpt", "a.pkl"]
-)
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "adapter.bin", "MODEL.BIN", "last.ckpt", "a.pkl"])
 @pytest.mark.parametrize("way", ["pickle", "torch"])
 def test_a_pickle_is_refused_with_the_way_to_convert_it(copy, tmp_path, capsys, name, way):
     directory, canary = copy(), tmp_path / "canary"
@@ -205,9 +199,7 @@ def test_numbers_that_are_not_finite_exit_3(copy, capsys):
 
 def test_a_tensor_that_is_missing_is_named(copy, capsys):
     directory = copy()
-    tensors(
-        directory, lambda found: {n: t for n, t in found.items() if not n.endswith("0.output.dense.bias")}
-    )
+    tensors(directory, lambda found: {n: t for n, t in found.items() if not n.endswith("0.output.dense.bias")})
     refused(capsys, directory, 3, "lacks tensors", "encoder.layer.0.output.dense.bias")
 
 

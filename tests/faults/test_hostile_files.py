@@ -149,9 +149,7 @@ def test_weights_alone_are_no_run(known, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("poison", POISONS)
-@pytest.mark.parametrize(
-    "name", ["corpus.pt", "corpus.npy", "corpus.txt", "rows.jsonl", "rows.parquet", "a.gz"]
-)
+@pytest.mark.parametrize("name", ["corpus.pt", "corpus.npy", "corpus.txt", "rows.jsonl", "rows.parquet", "a.gz"])
 def test_a_pickle_is_no_text(known, tmp_path, capsys, monkeypatch, name, poison):
     monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
     canary = tmp_path / "canary"
@@ -209,9 +207,7 @@ def sign(directory, **changes):
         for name in checkpoint.FILES
     }
     manifest |= changes
-    file.write_bytes(
-        checkpoint._canonical({key: value for key, value in manifest.items() if value != "gone"})
-    )
+    file.write_bytes(checkpoint._canonical({key: value for key, value in manifest.items() if value != "gone"}))
 
 
 ENTRY = {"sha256": "0" * 64, "bytes": 1}

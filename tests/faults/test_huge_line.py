@@ -40,12 +40,9 @@ def test_one_line_and_many_give_the_same_tokenizer(tmp_path):
     words = " ".join(french_sentences.lines(6_000)).split(" ")
     line, lines = tmp_path / "line.txt", tmp_path / "lines.txt"
     line.write_text(" ".join(words), encoding="utf-8")
-    lines.write_text(
-        "".join(w + ("\n " if not i % 50 else " ") for i, w in enumerate(words[:-1])) + words[-1]
-    )
+    lines.write_text("".join(w + ("\n " if not i % 50 else " ") for i, w in enumerate(words[:-1])) + words[-1])
     found = [
-        train(lambda path=path: (piece.text for piece in pieces([path])), vocab=500).tokenizer
-        for path in (line, lines)
+        train(lambda path=path: (piece.text for piece in pieces([path])), vocab=500).tokenizer for path in (line, lines)
     ]
     assert line.stat().st_size > 4 * 65_536
     assert found[0].fingerprint == found[1].fingerprint

@@ -158,9 +158,7 @@ for number in (1, 2):
 """
 
 
-@pytest.mark.parametrize(
-    ("place", "number"), [("before:rename@2", 1), ("between:renames", 1), ("after:rename@2", 2)]
-)
+@pytest.mark.parametrize(("place", "number"), [("before:rename@2", 1), ("between:renames", 1), ("after:rename@2", 2)])
 def test_killed_while_a_checkpoint_is_replaced_one_of_the_two_is_there(tmp_path, place, number):
     """The only checkpoint that is kept is saved again, as it is after an evaluation."""
     run = tmp_path / "run"

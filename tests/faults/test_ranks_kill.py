@@ -20,9 +20,7 @@ def place(tmp_path_factory):
     """A place with runs of two ranks that nobody disturbed."""
     place = Place(tmp_path_factory.mktemp("ranks")).fill()
     for how, flags in SHARDED.items():
-        assert local_ranks.ended(place, *CLIPPED, *flags, "--out", place.path / how) == [0, 0], (
-            local_ranks.said(place)
-        )
+        assert local_ranks.ended(place, *CLIPPED, *flags, "--out", place.path / how) == [0, 0], local_ranks.said(place)
     return place
 
 
@@ -69,9 +67,7 @@ def test_a_signal_to_one_rank_stops_both_at_one_step_and_saves_it(place, how, nu
 def test_torchrun_passes_sigterm_on_and_both_ranks_have_saved_one_step(place):
     run = place.path / "terminated"
     flags = (*CLIPPED, "--save-every", 0, "--steps", 400, "--out", run)
-    job = local_ranks.torchrun(
-        place, ["--nproc-per-node", 2, "--master-port", local_ranks.free_port()], *flags
-    )
+    job = local_ranks.torchrun(place, ["--nproc-per-node", 2, "--master-port", local_ranks.free_port()], *flags)
     last = time.monotonic() + 60
     while steps_told(run) < 7:
         assert job.poll() is None, (place.path / "torchrun").read_text()
@@ -107,8 +103,7 @@ def test_two_nodes_find_each_other_and_do_so_again_when_a_rank_is_killed(place):
     ]  # fmt: skip
     flags = (*CLIPPED, *SHARDED["DDP"], "--out", run)
     nodes = [
-        local_ranks.torchrun(place, options, *flags, log=f"node-{number}", killed="1=step@4")
-        for number in range(2)
+        local_ranks.torchrun(place, options, *flags, log=f"node-{number}", killed="1=step@4") for number in range(2)
     ]
     try:
         codes = [node.wait(120) for node in nodes]

@@ -49,9 +49,7 @@ def poisoned(value, payload, key=""):
     """The same study with the payload at the beginning of every text and every name."""
     if isinstance(value, dict):
         is_free = key in ("classes", "right", "leaks", "config", "study", "tokenizer", "pretrain", "finetune")
-        return {
-            payload + name if is_free else name: poisoned(part, payload, name) for name, part in value.items()
-        }
+        return {payload + name if is_free else name: poisoned(part, payload, name) for name, part in value.items()}
     if isinstance(value, list):
         return [poisoned(part, payload, key) for part in value]
     return payload + value if isinstance(value, str) and key not in KEPT else value

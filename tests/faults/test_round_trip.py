@@ -12,8 +12,7 @@ from headstart.data.store_building import build_stores
 from headstart.tokenizers.training import train
 
 TOKENIZERS = {
-    kind: train(lambda: french_sentences.lines(200), vocab=400, kind=kind).tokenizer
-    for kind in ("bpe", "unigram")
+    kind: train(lambda: french_sentences.lines(200), vocab=400, kind=kind).tokenizer for kind in ("bpe", "unigram")
 }
 PARTS = st.sampled_from(
     ["\r\n", "\n", "\r", "\n\n", "été", "e\u0301te\u0301", "œ", "’", "'", "🙂", "  ", "\t", "\ufeff"]

@@ -386,9 +386,7 @@ def test_a_server_that_ends_breaks_off_in_order(is_begun):
 
     async def cancelled():
         scope = {"type": "http", "method": "GET", "path": "/api/runs", "headers": [(b"host", b"localhost")]}
-        request = asyncio.ensure_future(
-            SecurityMiddleware(application, Access(), Limits())(scope, receive, send)
-        )
+        request = asyncio.ensure_future(SecurityMiddleware(application, Access(), Limits())(scope, receive, send))
         await asyncio.sleep(0.01)
         request.cancel()
         await request
@@ -497,9 +495,7 @@ def test_a_length_that_no_number_holds_is_refused(served):
 
 def test_a_header_that_comes_twice_is_not_read_one_way_or_the_other(served):
     with served.connect() as found:
-        found.sendall(
-            b"GET /health HTTP/1.0\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
-        )
+        found.sendall(b"GET /health HTTP/1.0\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
         assert status_of(serving.all_of(found)) == 400
 
 
@@ -551,10 +547,7 @@ def test_work_is_asked_for_by_post_and_json_alone(served):
         assert served.ask("POST", "/api/classify", body, {"Content-Type": kind}).status == 415
     assert served.ask("POST", "/api/classify", body, {}).status == 415
     assert served.ask("GET", "/api/classify").status == 405
-    assert (
-        served.ask("POST", "/api/classify", body, {"Content-Type": "Application/JSON; charset=utf-8"}).status
-        == 200
-    )
+    assert served.ask("POST", "/api/classify", body, {"Content-Type": "Application/JSON; charset=utf-8"}).status == 200
 
 
 def test_another_host_needs_a_token():
@@ -616,9 +609,7 @@ def test_text_from_runs_is_data_in_every_answer(tmp_path):
 
 def test_errors_tell_no_path_of_the_machine():
     for error in (
-        IntegrityError(
-            "cannot be read ([Errno 2] No such file: '/home/ada/my runs/tuned/weights.safetensors')"
-        ),
+        IntegrityError("cannot be read ([Errno 2] No such file: '/home/ada/my runs/tuned/weights.safetensors')"),
         UserError("is no run", where="/home/ada/runs/tuned", fix="look at /home/ada/runs/tuned/config.toml"),
         UserError(f"{os.getcwd()}/secret place/tuned is no run"),
     ):

@@ -161,9 +161,7 @@ except Exception as error:
 """
 
 
-@pytest.mark.skipif(
-    not os.path.exists("/proc/self/statm"), reason="only Linux tells how much memory is mapped"
-)
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="only Linux tells how much memory is mapped")
 def test_memory_that_does_not_suffice_is_try_again_with_numbers(tmp_path):
     tests = os.path.dirname(small.__file__)
     code = forked.run(MEMORY_FULL, tmp_path / "run", tests, output=tmp_path / "said")

@@ -59,9 +59,7 @@ TOKENIZERS = {
     maker.__name__: Tokenizer(json.loads(maker().to_str()))
     for maker in (unigram_of_another_maker, words_of_another_maker, merges_that_look_up_whole_words)
 }  # fmt: skip
-SPELLED = st.lists(st.sampled_from([*SPELLINGS, "＜s＞", "▁", " ", "mot", "\n"]) | st.text(max_size=3)).map(
-    "".join
-)
+SPELLED = st.lists(st.sampled_from([*SPELLINGS, "＜s＞", "▁", " ", "mot", "\n"]) | st.text(max_size=3)).map("".join)
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -27,9 +27,7 @@ def started(files, out):
     paths = [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
     program = PROGRAM.replace("**CHANGES", ", ".join(f"{key}={value!r}" for key, value in CHANGES.items()))
-    return subprocess.Popen(
-        [sys.executable, "-c", program, files, out], env=environment, start_new_session=True
-    )
+    return subprocess.Popen([sys.executable, "-c", program, files, out], env=environment, start_new_session=True)
 
 
 @pytest.mark.slow
@@ -65,6 +63,4 @@ def test_asked_to_stop_it_saves_and_leaves_with_the_signals_code(tmp_path):
     study.send_signal(signal.SIGTERM)
     assert study.wait(120) == 1  # the program has no command line to turn the error into 143
     assert started(str(tmp_path / "files"), str(tmp_path / "stopped")).wait(300) == 0
-    assert (tmp_path / "stopped" / "study.json").read_bytes() == (
-        tmp_path / "whole" / "study.json"
-    ).read_bytes()
+    assert (tmp_path / "stopped" / "study.json").read_bytes() == (tmp_path / "whole" / "study.json").read_bytes()

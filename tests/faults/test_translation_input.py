@@ -69,9 +69,7 @@ def test_text_that_spells_special_tokens_is_text(capsys, tmp_path):
 
 def test_lines_that_are_not_text_are_refused_with_their_byte(capsys, tmp_path):
     (tmp_path / "in.txt").write_bytes(b"la fin\n" + "né\n".encode("latin-1"))
-    answer = ask(
-        capsys, ["translate", str(translators.path_of()), str(tmp_path / "in.txt"), "--device", "cpu"]
-    )
+    answer = ask(capsys, ["translate", str(translators.path_of()), str(tmp_path / "in.txt"), "--device", "cpu"])
     assert answer.code == 2
     assert "headstart [bad-text]: " in answer.err
     assert "byte 8" in answer.err

@@ -39,9 +39,7 @@ class Attempts:
             "evaluate-every": 8, "save-every": 4, "steps": steps, "device": "cpu", "precision": "fp32", "threads": 1,
             "train": directory / "train.tsv", "valid": directory / "valid.tsv", "beam": 2,
         } | more  # fmt: skip
-        flags = [
-            str(word) for key, value in settings.items() for word in (f"--{key}", value) if word is not None
-        ]
+        flags = [str(word) for key, value in settings.items() for word in (f"--{key}", value) if word is not None]
         self.command = ["finetune", "--task", "translation", *flags]
 
     def start(self, run, fault=""):

@@ -50,8 +50,7 @@ def by_hand(layer, config, x, mask, memory=None):
         q, k = (part[:, head * size : (head + 1) * size] for part in (asked, seen))
         if config.positions == "rotary":
             q, k = (
-                torch.complex(*part.chunk(2, dim=-1)) * torch.polar(torch.ones_like(turns), turns)
-                for part in (q, k)
+                torch.complex(*part.chunk(2, dim=-1)) * torch.polar(torch.ones_like(turns), turns) for part in (q, k)
             )
         scores = (q @ k.conj().T).real / math.sqrt(size)
         found.append(scores.masked_fill(~torch.from_numpy(mask), -torch.inf).softmax(-1))
@@ -87,9 +86,7 @@ def test_weights_are_the_softmax_of_what_the_fast_path_computes(kind):
     assert len(one.rows) == len(one.columns) == length
     np.testing.assert_allclose(one.weights.sum(-1), 1, atol=1e-6)
     is_causal = run.config.model.direction == "causal"
-    assert np.array_equal(
-        one.mask, np.tril(np.ones((length, length))) if is_causal else np.ones((length, length))
-    )
+    assert np.array_equal(one.mask, np.tril(np.ones((length, length))) if is_causal else np.ones((length, length)))
     assert (one.weights[:, :, ~one.mask] == 0).all()
     layers = [block.attention for block in run.model.base.stack.blocks]
     given = inputs_of_layers(layers, lambda: run.model.base(tokens))
@@ -177,9 +174,7 @@ def test_a_translation_has_three_maps_of_the_weights_that_it_used(kind):
     encoder, decoder, cross = found.maps
     assert [one.kind for one in found.maps] == ["encoder", "decoder", "cross"]
     words = run.vocabularies
-    source = (
-        template_of(words.source, "causal").one(words.source.encode(text), 32).tokens.astype(int).tolist()
-    )
+    source = template_of(words.source, "causal").one(words.source.encode(text), 32).tokens.astype(int).tolist()
     read = [words.target.id_of("begin"), *map(int, words.target.encode(target))]
     assert "".join(token.text for token in cross.rows[1:]).strip() == target
     base, given = run.model.base, (torch.tensor([source]), torch.tensor([read]))

@@ -59,11 +59,7 @@ def bag_run(objective, labels):
 
 
 def ids_of(run, text=TEXT):
-    return (
-        template_of(run.tokenizer, "causal")
-        .one(run.tokenizer.encode(text), run.config.length)
-        .tokens.astype(int)
-    )
+    return template_of(run.tokenizer, "causal").one(run.tokenizer.encode(text), run.config.length).tokens.astype(int)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -75,9 +71,7 @@ def test_in_a_bag_of_tokens_the_influence_on_a_value_is_the_tokens_own_score(met
     assert found.unit.startswith("value, ")
     assert [token.influence for token in found.tokens[1:-1]] == pytest.approx(scores[1:-1], abs=1e-5)
     ends = [found.tokens[0].influence, found.tokens[-1].influence]
-    assert (
-        ends == pytest.approx([scores[0], scores[-1]], abs=1e-5) if method == "gradient" else ends == [0, 0]
-    )
+    assert ends == pytest.approx([scores[0], scores[-1]], abs=1e-5) if method == "gradient" else ends == [0, 0]
 
 
 def test_of_a_value_that_is_linear_the_gradients_add_up_to_the_whole():
@@ -219,9 +213,7 @@ def test_runs_methods_and_numbers_that_cannot_serve_are_refused():
         influence("classification", method="shap")
     with refused("mismatch"):
         influence("classification", text_b="b")
-    model = build(
-        preset("tiny", vocab=small.tokenizer().size, width=16, heads=2), HeadConfig(kind="classification")
-    )
+    model = build(preset("tiny", vocab=small.tokenizer().size, width=16, heads=2), HeadConfig(kind="classification"))
     with torch.no_grad():
         model.head.classifier.weight.fill_(torch.nan)
     with refused("not-finite"):

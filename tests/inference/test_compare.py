@@ -157,23 +157,17 @@ def test_labels_in_another_order_are_the_same_labels():
 def test_several_labels_and_numbers_are_compared_too():
     path = tiny_runs.files()["multilabel", "test"]
     found = compare(tiny_runs.run_of("multilabel"), shaken(tiny_runs.run_of("multilabel")), path, MACHINE)
-    assert found.difference.value == pytest.approx(
-        found.metrics[1]["accuracy"] - found.metrics[0]["accuracy"]
-    )
+    assert found.difference.value == pytest.approx(found.metrics[1]["accuracy"] - found.metrics[0]["accuracy"])
     path = tiny_runs.files()["regression", "test"]
     found = compare(tiny_runs.run_of("regression"), shaken(tiny_runs.run_of("regression")), path, MACHINE)
     assert found.measure == "mae"
-    assert found.difference.value == pytest.approx(
-        found.metrics[1]["mae"] - found.metrics[0]["mae"], rel=1e-5
-    )
+    assert found.difference.value == pytest.approx(found.metrics[1]["mae"] - found.metrics[0]["mae"], rel=1e-5)
     assert found.difference.low < found.difference.value < found.difference.high
 
 
 def test_what_the_second_run_does_not_know_is_refused_before_the_first_computes(monkeypatch):
     first, second = tiny_runs.run_of("classification"), tiny_runs.run_of("classification")
-    second = dataclasses.replace(
-        second, config=dataclasses.replace(second.config, label_names=["oui", "autre"])
-    )
+    second = dataclasses.replace(second, config=dataclasses.replace(second.config, label_names=["oui", "autre"]))
     monkeypatch.setattr(first.model, "forward", lambda *arguments, **options: pytest.fail("computed"))
     with refused("unknown-name", "'non'"):
         compare(first, second, tiny_runs.files()["classification", "test"], MACHINE)

@@ -90,9 +90,7 @@ def test_a_run_that_knows_nothing_loses_log_v(kind):
         text_bytes = sum(len(line.encode()) for line in lines)
         assert found.count == tokens
         assert found.metrics["perplexity"] == pytest.approx(vocab, rel=1e-5)
-        assert found.metrics["bits_per_byte"] == pytest.approx(
-            math.log2(vocab) * tokens / text_bytes, rel=1e-6
-        )
+        assert found.metrics["bits_per_byte"] == pytest.approx(math.log2(vocab) * tokens / text_bytes, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["causal", "rotary"])
@@ -137,9 +135,7 @@ def test_learned_positions_beyond_the_table_are_refused_before_the_data_is_looke
     run = tiny_runs.run_of("learned")
     with refused("too-large", "96", "--length 24"):
         evaluate_run(run, "there-is-no-such-file.txt", MACHINE, length=96)
-    assert (
-        evaluate_run(run, tiny_runs.files()["long"], MACHINE, length=24).details["count_by_position"][23] > 0
-    )
+    assert evaluate_run(run, tiny_runs.files()["long"], MACHINE, length=24).details["count_by_position"][23] > 0
     with refused("bad-value", "length is 0"):
         evaluate_run(run, "there-is-no-such-file.txt", MACHINE, length=0)
 
@@ -174,9 +170,7 @@ def answers(kind, texts):
 
 def test_classification_measures_are_scikit_learns_over_the_predictions():
     rows = rows_of("classification")
-    found = evaluate_run(
-        tiny_runs.run_of("classification"), tiny_runs.files()["classification", "test"], MACHINE
-    )
+    found = evaluate_run(tiny_runs.run_of("classification"), tiny_runs.files()["classification", "test"], MACHINE)
     predicted = [answer["label"] for answer in answers("classification", [row["text"] for row in rows])]
     true = [row["label"] for row in rows]
     assert found.count == len(rows)
@@ -193,9 +187,7 @@ def test_multilabel_and_regression_are_scored_by_their_own_measures():
     rows = rows_of("multilabel")
     found = evaluate_run(tiny_runs.run_of("multilabel"), tiny_runs.files()["multilabel", "test"], MACHINE)
     said = answers("multilabel", [row["text"] for row in rows])
-    exact = np.mean(
-        [set(answer["labels"]) == set(row["label"]) for answer, row in zip(said, rows, strict=True)]
-    )
+    exact = np.mean([set(answer["labels"]) == set(row["label"]) for answer, row in zip(said, rows, strict=True)])
     assert found.metrics["accuracy"] == pytest.approx(exact)
     rows = rows_of("regression")
     found = evaluate_run(tiny_runs.run_of("regression"), tiny_runs.files()["regression", "test"], MACHINE)

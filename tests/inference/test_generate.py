@@ -60,9 +60,7 @@ def test_greedy_writing_is_a_loop_over_the_likeliest_token(kind):
 
 def test_the_same_seed_writes_the_same_and_each_text_has_luck_of_its_own():
     run = tiny_runs.run_of("causal")
-    hot = [
-        GenerationConfig(temperature=1.5, top_p=0.99, seed=seed, max_tokens=20, count=3) for seed in (1, 2, 1)
-    ]
+    hot = [GenerationConfig(temperature=1.5, top_p=0.99, seed=seed, max_tokens=20, count=3) for seed in (1, 2, 1)]
     texts = [[one.text for one in generate(run, "un", MACHINE, config)] for config in hot]
     assert texts[0] == texts[2] != texts[1]
     assert len(set(texts[0])) == 3
@@ -265,9 +263,7 @@ def steps_of(run, alternatives=5, **options):
 @pytest.mark.parametrize("seed", range(6))
 def test_the_steps_joined_are_what_generate_writes(kind, seed):
     run = tiny_runs.run_of(kind)
-    config = GenerationConfig(
-        temperature=1.5, top_k=40, top_p=0.9, seed=seed, max_tokens=40, min_tokens=2, no_repeat=3
-    )
+    config = GenerationConfig(temperature=1.5, top_k=40, top_p=0.9, seed=seed, max_tokens=40, min_tokens=2, no_repeat=3)
     (expected,) = generate(run, "une belle", MACHINE, config)
     steps = list(stream_tokens(run, "une belle", MACHINE, config, alternatives=5))
     assert "".join(step.text for step in steps) == expected.text
@@ -306,9 +302,7 @@ def test_probabilities_are_the_models_own_whatever_was_drawn_by():
 def test_whoever_closes_the_iterator_stops_the_work(monkeypatch):
     run, reads, read = tiny_runs.run_of("causal"), [], CachedReader.read
     monkeypatch.setattr(CachedReader, "read", lambda *given: reads.append(1) or read(*given))
-    steps = stream_tokens(
-        run, "une", MACHINE, dataclasses.replace(WILD, max_tokens=10_000, min_tokens=10_000)
-    )
+    steps = stream_tokens(run, "une", MACHINE, dataclasses.replace(WILD, max_tokens=10_000, min_tokens=10_000))
     assert not reads, "nothing is computed before it is asked for"
     next(steps)
     next(steps)

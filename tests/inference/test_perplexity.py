@@ -139,6 +139,4 @@ def test_a_large_store_is_sampled_at_equal_distances(monkeypatch):
     monkeypatch.setattr(perplexity, "_WINDOW", 64)
     sample = perplexity._sample(store, 10_000)
     assert len(store) // 3 < (sample < 10_000).sum() <= len(store) // 2 + 64
-    assert ngram_entropies([store], store, "causal", ALL_MASKED)["unigram"] == pytest.approx(
-        whole["unigram"], rel=0.02
-    )
+    assert ngram_entropies([store], store, "causal", ALL_MASKED)["unigram"] == pytest.approx(whole["unigram"], rel=0.02)

@@ -181,9 +181,7 @@ def test_cross_attention_is_the_mean_over_the_heads_of_a_layer():
         assert one.shape == (len(target), len(found.source_ids))
         assert np.allclose(one.sum(axis=1), 1, atol=1e-6)
     assert not np.allclose(*weights)
-    assert np.array_equal(cross_attention(made, found.source_ids, target), weights[0]), (
-        "the last but one of two"
-    )
+    assert np.array_equal(cross_attention(made, found.source_ids, target), weights[0]), "the last but one of two"
     with refused("bad-value", "1 to 2"):
         cross_attention(made, found.source_ids, target, 3)
 

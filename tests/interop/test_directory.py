@@ -28,8 +28,7 @@ def test_files_and_weights_are_read(place):
     assert tensors["x"].dtype == torch.float32
     assert tensors["x"].tolist() == [1, 2]
     assert directory.digests() == {
-        name: hashlib.sha256((place / name).read_bytes()).hexdigest()
-        for name in ("config.json", "model.safetensors")
+        name: hashlib.sha256((place / name).read_bytes()).hexdigest() for name in ("config.json", "model.safetensors")
     }
 
 

@@ -95,9 +95,7 @@ def test_the_logits_are_the_same_in_and_out_again(place, name):
 def test_a_checkpoint_goes_out_as_what_it_came_in(place, name):
     model, run, exported = place(name)
     assert exported.architecture == type(model).__name__
-    assert run.config.objective == OBJECTIVES.get(
-        name.partition("-")[2] if name in ENCODERS else "", "causal"
-    )
+    assert run.config.objective == OBJECTIVES.get(name.partition("-")[2] if name in ENCODERS else "", "causal")
     assert run.finished
     result = json.loads((run.path / "result.json").read_text())
     assert result["imported"]["model_type"] == model.config.model_type
@@ -166,9 +164,7 @@ def test_a_vocabulary_without_tokenizer_json_is_read_too(place, tmp_path, name):
     made.model.save(str(directory))
     if name == "bert-masked":
         assert (directory / "vocab.txt").exists()
-    (directory / "special_tokens_map.json").write_text(
-        json.dumps({f"{k}_token": v for k, v in named.items()})
-    )
+    (directory / "special_tokens_map.json").write_text(json.dumps({f"{k}_token": v for k, v in named.items()}))
     import_huggingface(directory, tmp_path / "run")
     found = load(tmp_path / "run")
     assert found.config.frame == run.config.frame
@@ -245,9 +241,7 @@ def test_a_classifier_of_pairs_reads_pairs_when_it_is_told(place, tmp_path):
 def test_embeddings_are_those_of_transformers(place, name):
     model, run, _ = place(name)
     base = getattr(model, model.base_model_prefix, model)
-    for text, found in zip(
-        hf_checkpoints.TEXTS, embed(run, hf_checkpoints.TEXTS, MACHINE, "mean"), strict=True
-    ):
+    for text, found in zip(hf_checkpoints.TEXTS, embed(run, hf_checkpoints.TEXTS, MACHINE, "mean"), strict=True):
         tokens = template_of(run.tokenizer, run.config.frame).one(run.tokenizer.encode(text), 64).tokens
         with torch.no_grad():
             expected = base(input_ids=torch.tensor(tokens)[None]).last_hidden_state[0].mean(0)
@@ -266,9 +260,7 @@ def test_an_imported_run_goes_on_to_onnx(place, tmp_path, name):
 
     _, run, _ = place(name)
     assert export_onnx(run, tmp_path / "onnx").difference < 1e-4
-    read = Library.from_file(str(tmp_path / "onnx/tokenizer.json")).encode(
-        "le livre", add_special_tokens=False
-    )
+    read = Library.from_file(str(tmp_path / "onnx/tokenizer.json")).encode("le livre", add_special_tokens=False)
     assert read.ids == run.tokenizer.encode("le livre").tolist()
 
 
@@ -310,9 +302,7 @@ def test_old_names_of_norms_are_known(place, tmp_path):
     hf_checkpoints.write("bert-masked", directory)
     tensors = load_file(directory / "model.safetensors")
     renamed = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-            "LayerNorm.bias", "LayerNorm.beta"
-        ): tensor
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
         for name, tensor in tensors.items()
     }
     renamed["bert.embeddings.position_ids"] = torch.arange(hf_checkpoints.CONTEXT)[None]
@@ -382,9 +372,7 @@ def outputs(run, directory):
     if run.config.objective == "masked-nsp":
         return (
             torch.cat([ours.masked[present].flatten(), ours.next_sentence.flatten()]),
-            torch.cat(
-                [theirs.prediction_logits[present].flatten(), theirs.seq_relationship_logits.flatten()]
-            ),
+            torch.cat([theirs.prediction_logits[present].flatten(), theirs.seq_relationship_logits.flatten()]),
         )
     if ours.ndim == 3:
         return ours[present], theirs.logits[present]
@@ -473,10 +461,7 @@ def test_more_classes_than_width_leave_no_room_for_the_bias(tmp_path):
 def test_a_family_can_be_asked_for(tmp_path):
     run = random_runs.write(tmp_path / "run", "bert-base", "masked", segments=0)
     assert export_huggingface(run, tmp_path / "bert", family="bert").architecture == "BertForMaskedLM"
-    assert (
-        export_huggingface(run, tmp_path / "distil", family="distilbert").architecture
-        == "DistilBertForMaskedLM"
-    )
+    assert export_huggingface(run, tmp_path / "distil", family="distilbert").architecture == "DistilBertForMaskedLM"
     for name in ("bert", "distil"):
         ours, theirs = outputs(run, tmp_path / name)
         torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5)

@@ -44,9 +44,7 @@ def test_ids_are_those_of_marians_tokenizer(kind):
     words, other = words_of(kind), theirs(kind)
     for text in TEXTS:
         assert [*words.source.encode(text), words.source.id_of("end")] == other(text).input_ids, text
-        assert [*words.target.encode(text), words.target.id_of("end")] == other(text_target=text).input_ids, (
-            text
-        )
+        assert [*words.target.encode(text), words.target.id_of("end")] == other(text_target=text).input_ids, text
 
 
 @given(text=st.text(st.sampled_from("abé ▁ßœ>.,'\u2028\u0301☃"), max_size=30))
@@ -59,9 +57,7 @@ def test_ids_become_the_text_that_marians_tokenizer_gives(kind):
     words, other = words_of(kind), theirs(kind)
     draws = np.random.default_rng(0)
     for _ in range(20):  # pieces of the source's model too, where the sides share a vocabulary
-        ids = [
-            int(i) for i in draws.integers(words.target.size, size=12) if i != words.target.roles["unknown"]
-        ]
+        ids = [int(i) for i in draws.integers(words.target.size, size=12) if i != words.target.roles["unknown"]]
         assert words.target.decode(ids) == other.decode(ids, skip_special_tokens=True)
 
 

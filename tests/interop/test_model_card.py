@@ -294,13 +294,9 @@ def test_the_code_on_the_card_fills_a_mask(tmp_path, monkeypatch, capsys, object
     run = random_runs.write(tmp_path / "run", "bert-base", objective)
     names = used(run, tmp_path, monkeypatch, capsys)
     found = names["fill"]("le " + names["tokenizer"].mask_token)
-    ids = template_of(run.tokenizer, "masked").one(
-        [*run.tokenizer.encode("le "), run.tokenizer.id_of("mask")], 32
-    )
+    ids = template_of(run.tokenizer, "masked").one([*run.tokenizer.encode("le "), run.tokenizer.id_of("mask")], 32)
     with torch.no_grad():
-        logits = run.model(
-            torch.tensor(ids.tokens)[None], segments=torch.zeros(1, len(ids.tokens), dtype=torch.long)
-        )
+        logits = run.model(torch.tensor(ids.tokens)[None], segments=torch.zeros(1, len(ids.tokens), dtype=torch.long))
     logits = logits.masked if objective == "masked-nsp" else logits
     assert found == [run.tokenizer.decode([int(logits[0, -2].argmax())], keep_specials=True)]
 
@@ -348,8 +344,7 @@ def test_the_call_on_the_card_makes_the_same_weights(kind, tmp_path, monkeypatch
     assert again.digest == run.digest
     differing = {"data", "loop"}
     ours, theirs = (
-        {k: v for k, v in dataclasses.asdict(one.config).items() if k not in differing}
-        for one in (run, again)
+        {k: v for k, v in dataclasses.asdict(one.config).items() if k not in differing} for one in (run, again)
     )
     assert ours == theirs
     assert again.config.loop == run.config.loop
@@ -439,9 +434,7 @@ def test_the_function_takes_every_argument(kind):
 def test_nothing_is_told_of_where_files_were():
     run = tiny_runs.run_of("classification")
     assert str(tiny_runs.place()) not in call_of(run, FACTS)
-    assert [base_name(path) for path in ("/a/b.txt", "b.txt", "C:\\a\\b.txt", "a/b/")] == ["b.txt"] * 3 + [
-        "b"
-    ]
+    assert [base_name(path) for path in ("/a/b.txt", "b.txt", "C:\\a\\b.txt", "a/b/")] == ["b.txt"] * 3 + ["b"]
 
 
 def test_a_run_that_gave_exactness_up_says_so():

@@ -113,9 +113,7 @@ def test_the_frame_is_told_as_the_run_has_it(exported):
     assert told["labels"] == ["non", "oui"]
     assert told["pooling"] == "last"
     assert told["weights_sha256"] == run.digest
-    assert told["graphs"] == [
-        {"file": "model.onnx", "inputs": ["input_ids", "attention_mask"], "outputs": ["logits"]}
-    ]
+    assert told["graphs"] == [{"file": "model.onnx", "inputs": ["input_ids", "attention_mask"], "outputs": ["logits"]}]
 
 
 @given(data=st.data())
@@ -178,9 +176,7 @@ def test_a_check_that_fails_leaves_nothing(copied, tmp_path, monkeypatch):
 
 
 def test_a_graph_that_onnxruntime_cannot_read_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        onnx, "_write_graph", lambda part, model, path, is_large: path.write_bytes(b"no graph")
-    )
+    monkeypatch.setattr(onnx, "_write_graph", lambda part, model, path, is_large: path.write_bytes(b"no graph"))
     with refused("failed", "onnxruntime", by=RunFailed):
         export_onnx(tiny_runs.path_of("classification"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -222,9 +218,7 @@ def test_the_verb_tells_what_was_reached(copied, tmp_path, capsys):
 
 def test_without_the_extra_the_way_to_get_it_is_told(tmp_path, monkeypatch):
     real = onnx.importlib.util.find_spec
-    monkeypatch.setattr(
-        onnx.importlib.util, "find_spec", lambda name: None if name == "onnxscript" else real(name)
-    )
+    monkeypatch.setattr(onnx.importlib.util, "find_spec", lambda name: None if name == "onnxscript" else real(name))
     with refused("no-package", "onnxscript", "pip install 'headstart[onnx]'"):
         export_onnx("no run either", tmp_path / "out")
 

@@ -33,9 +33,7 @@ LABELS = ["oui" if "belle" in text else "non" for text in TEXTS]
 
 
 def classifier(**parameters):
-    return headstart.TextClassifier(
-        **{"model": SHAPE, "vocab": 320, "length": 24, "steps": 2, **HERE, **parameters}
-    )
+    return headstart.TextClassifier(**{"model": SHAPE, "vocab": 320, "length": 24, "steps": 2, **HERE, **parameters})
 
 
 def encoder(**parameters):
@@ -56,9 +54,7 @@ def spelled(X):
     if values is None or values.ndim != 2 or values.dtype.kind not in "biufO":
         return X
     return [
-        " ".join(
-            "abcdefghij"[n % 10] + "nmpq"[int(np.digitize(v, [-0.5, 0, 0.5]))] for n, v in enumerate(row)
-        )
+        " ".join("abcdefghij"[n % 10] + "nmpq"[int(np.digitize(v, [-0.5, 0, 0.5]))] for n, v in enumerate(row))
         if np.isfinite(row).all()
         else row[~np.isfinite(row)][0]
         for row in values.astype(float)
@@ -114,9 +110,7 @@ def failures(estimator, expected):
 
 @pytest.mark.slow
 def test_the_classifier_passes_scikit_learns_checks_but_for_those_of_numbers():
-    learner = NumberClassifier(
-        model=SHAPE, vocab=320, epochs=12, batch=32, learning_rate=5e-3, pooling="mean", **HERE
-    )
+    learner = NumberClassifier(model=SHAPE, vocab=320, epochs=12, batch=32, learning_rate=5e-3, pooling="mean", **HERE)
     unexpected, needless, messages = failures(learner, CLASSIFIER_CANNOT_PASS)
     assert unexpected == {}
     assert needless == set()
@@ -403,9 +397,7 @@ def test_what_is_opened_is_what_was_kept(kept_files):
     before, after = tiny_runs.run_of("classification"), opened(kept_files, "tuned")
     assert (after.digest, after.config, str(after.path)) == (before.digest, before.config, "tuned")
     assert after.tokenizer.fingerprint == before.tokenizer.fingerprint
-    for (name, one), (_, other) in zip(
-        before.model.named_parameters(), after.model.named_parameters(), strict=True
-    ):
+    for (name, one), (_, other) in zip(before.model.named_parameters(), after.model.named_parameters(), strict=True):
         assert torch.equal(one, other), name
 
 

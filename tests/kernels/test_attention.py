@@ -17,10 +17,7 @@ MASKS = {
 
 def parts(batch, tokens, width=3, **kind):
     draws = torch.Generator().manual_seed(0)
-    return [
-        torch.randn(batch, 2, tokens, width, generator=draws, dtype=torch.float64).to(**kind)
-        for _ in range(3)
-    ]
+    return [torch.randn(batch, 2, tokens, width, generator=draws, dtype=torch.float64).to(**kind) for _ in range(3)]
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -55,9 +52,7 @@ def test_texts_in_one_row_are_as_if_alone(lengths, causal):
     row = attend(*inputs, Mask(causal_square=causal, varlen=Varlen.of(lengths)))
     expected = by_the_book(inputs, lengths, causal)
     torch.testing.assert_close(row, expected)
-    torch.testing.assert_close(
-        *(torch.autograd.grad(mixed.square().sum(), inputs) for mixed in (row, expected))
-    )
+    torch.testing.assert_close(*(torch.autograd.grad(mixed.square().sum(), inputs) for mixed in (row, expected)))
 
 
 @pytest.mark.gpu

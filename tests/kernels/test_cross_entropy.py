@@ -132,9 +132,7 @@ def test_only_the_one_that_nothing_has_changed_is_taken_for_one(monkeypatch):
 
 def test_a_training_step_goes_backward_from_it(monkeypatch):
     found = []
-    monkeypatch.setattr(
-        cross_entropy, "_is_one", lambda grad: found.append(grad is unit_grad(grad.device)) or True
-    )
+    monkeypatch.setattr(cross_entropy, "_is_one", lambda grad: found.append(grad is unit_grad(grad.device)) or True)
     training = small.training(None)
     training.model.train()
     step = Step(training, LossModule(training.model), [])

@@ -146,9 +146,7 @@ def test_bert_is_hugging_faces(kind):
     randomise(ours)
     pairs = copy_bert(ours, theirs, 3, kind)
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(
-        1, 29, (4, 12), generator=generator
-    )  # 0 is their padding, whose row they never train
+    tokens = torch.randint(1, 29, (4, 12), generator=generator)  # 0 is their padding, whose row they never train
     present = torch.ones(4, 12, dtype=torch.bool)
     present[1, 7:] = present[3, 2:] = False
     segments = (torch.arange(12) > 5).long().expand(4, 12)

@@ -86,9 +86,7 @@ def test_lab_is_the_courses_encoder_with_a_float_mask():
     (hidden * direction).sum().backward()
     (expected * direction).sum().backward()
     assert_same_gradients(ours.base.stack, theirs.layers)
-    torch.testing.assert_close(
-        ours.base.embedding.tokens.weight.grad, embedding.weight.grad, rtol=0, atol=1e-8
-    )
+    torch.testing.assert_close(ours.base.embedding.tokens.weight.grad, embedding.weight.grad, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("padding", ["none", "right", "left"])
@@ -99,9 +97,7 @@ def test_encoder_decoder_is_torchs_encoder_and_decoder(padding):
     )  # fmt: skip
     ours = build(config, HeadConfig(kind="translation"), seed=2)
     sizes = {"d_model": 24, "nhead": 4, "dim_feedforward": 40, "dropout": 0.0, "batch_first": True}
-    encoder = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(**sizes), 2, norm=None, enable_nested_tensor=False
-    )
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**sizes), 2, norm=None, enable_nested_tensor=False)
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**sizes), 3, norm=None)
     copy_weights(ours.base.encoder, encoder.layers)
     copy_weights(ours.base.decoder, decoder.layers)
@@ -140,9 +136,7 @@ def test_pre_norm_is_torchs_norm_first():
     fields = {"direction": "bidirectional", "positions": "sinusoidal"}  # torch's layers turn nothing
     config = preset("tiny", vocab=17, width=16, ffn=24, **fields)
     ours = build(config, HeadConfig(kind="lm"), seed=3)
-    layer = nn.TransformerEncoderLayer(
-        16, 4, 24, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
-    )
+    layer = nn.TransformerEncoderLayer(16, 4, 24, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
     theirs = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(16), enable_nested_tensor=False)
     copy_weights(ours.base.stack, theirs.layers)
     x = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(0))

@@ -98,9 +98,7 @@ def test_cached_reading_equals_reading_at_once(config, chunks, padded):
     cache, outputs, start = model.base.new_cache(), [], 0
     for length in chunks:
         part = slice(start, start + length)
-        outputs.append(
-            model.base(tokens[:, part], present=None if present is None else present[:, part], cache=cache)
-        )
+        outputs.append(model.base(tokens[:, part], present=None if present is None else present[:, part], cache=cache))
         start += length
     expected = model.base(tokens, present=present)
     real = torch.ones(3, total, dtype=torch.bool) if present is None else present
@@ -117,8 +115,7 @@ def test_cached_decoding_equals_decoding_at_once(config, length):
     memory = model.base.encode(source, present)
     cache = model.base.new_cache()
     steps = [
-        model.base.decode(target[:, t : t + 1], memory, memory_present=present, cache=cache)
-        for t in range(length)
+        model.base.decode(target[:, t : t + 1], memory, memory_present=present, cache=cache) for t in range(length)
     ]
     close(torch.cat(steps, dim=1), model.base(source, target, source_present=present))
 
@@ -171,8 +168,6 @@ def test_bf16_autocast_works_for_every_preset():
 
 def test_one_segment_is_that_of_both_texts():
     """RoBERTa has a table of one row, whatever the second text is numbered by."""
-    model = make(
-        preset("bert-base", vocab=9, width=8, heads=2, ffn=8, depth=1, context=8, segments=1), "masked"
-    )
+    model = make(preset("bert-base", vocab=9, width=8, heads=2, ffn=8, depth=1, context=8, segments=1), "masked")
     tokens = tokens_for(model.config, 1, 6)
     assert torch.equal(model.base(tokens, segments=(torch.arange(6) > 2).long()[None]), model.base(tokens))

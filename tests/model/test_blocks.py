@@ -132,8 +132,7 @@ def test_heads_that_share_keys_are_heads_whose_keys_are_the_same(kv_heads):
                 continue
             query, *both = parameter.split([16, 4 * kv_heads, 4 * kv_heads])
             repeated = [
-                part.unflatten(0, (kv_heads, 4)).repeat_interleave(4 // kv_heads, 0).flatten(0, 1)
-                for part in both
+                part.unflatten(0, (kv_heads, 4)).repeat_interleave(4 // kv_heads, 0).flatten(0, 1) for part in both
             ]
             other[name].copy_(torch.cat([query, *repeated]))
     tokens = tokens_for(shared.config, 2, 9)

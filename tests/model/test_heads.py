@@ -67,9 +67,7 @@ def test_losses_are_torchs_own():
     expected = F.binary_cross_entropy_with_logits(outputs, many.float())
     torch.testing.assert_close(losses("multilabel", outputs, many), expected)
     numbers = torch.randn(6, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(
-        losses("regression", outputs[:, :1], numbers), F.mse_loss(outputs[:, 0], numbers)
-    )
+    torch.testing.assert_close(losses("regression", outputs[:, :1], numbers), F.mse_loss(outputs[:, 0], numbers))
 
 
 @pytest.mark.parametrize("kind", ["tokens", "classification", "multilabel", "regression"])

@@ -57,14 +57,10 @@ def test_bert_is_normal_everywhere():
 
 
 def test_2017_is_xavier():
-    model = build(
-        preset("transformer-base", vocab=500, depth=1, decoder_depth=1), HeadConfig(kind="translation")
-    )
+    model = build(preset("transformer-base", vocab=500, depth=1, decoder_depth=1), HeadConfig(kind="translation"))
     assert deviation(model, "base.embedding.tokens.weight") == pytest.approx(512**-0.5, rel=0.02)
     expected = math.sqrt(2 / (512 + 2048))
-    assert deviation(model, "base.decoder.blocks.0.feed_forward.input.weight") == pytest.approx(
-        expected, rel=0.02
-    )
+    assert deviation(model, "base.decoder.blocks.0.feed_forward.input.weight") == pytest.approx(expected, rel=0.02)
 
 
 def test_lab_has_the_deviations_of_the_courses_modules():

@@ -31,9 +31,7 @@ def causal():
 
 
 def masked():
-    return Masked(
-        PackedBlocks(small.store(), 16, template_of(WORDS, "masked")), 4, Corruptor(WORDS, Masking())
-    )
+    return Masked(PackedBlocks(small.store(), 16, template_of(WORDS, "masked")), 4, Corruptor(WORDS, Masking()))
 
 
 def sentence_pairs():
@@ -47,9 +45,7 @@ def classification():
 
 
 def translation():
-    sides = [
-        framed_side(small.sentences(40, seed), WORDS, template_of(WORDS, "causal"), 64) for seed in (1, 2)
-    ]
+    sides = [framed_side(small.sentences(40, seed), WORDS, template_of(WORDS, "causal"), 64) for seed in (1, 2)]
     return Translation(*sides, 200, PAD, PAD, smoothing=0.1, multiple=4)
 
 
@@ -143,12 +139,9 @@ def test_a_device_is_never_asked_for_a_number(make, monkeypatch):
 @given(st.integers(1, 5), st.integers(1, 9), st.integers(0, 99), st.sampled_from([1, 4, 16]))
 def test_selected_are_the_vectors_that_a_boolean_mask_would_select(examples, length, seed, multiple):
     draws = np.random.default_rng(seed)
-    targets = np.where(
-        draws.random((examples, length)) < 0.4, draws.integers(50, size=(examples, length)), IGNORED
-    )
+    targets = np.where(draws.random((examples, length)) < 0.4, draws.integers(50, size=(examples, length)), IGNORED)
     batch = {
-        key: torch.from_numpy(value)
-        for key, value in with_target_positions({"targets": targets}, multiple).items()
+        key: torch.from_numpy(value) for key, value in with_target_positions({"targets": targets}, multiple).items()
     }
     hidden = torch.randn(examples, length, 3, dtype=torch.float64, requires_grad=True)
     counted = batch["position_targets"] != IGNORED

@@ -45,8 +45,7 @@ def test_whole_words_are_masked_whole(share, seed):
     for row, wanted in zip(batch.tokens, targets, strict=True):
         for position in range(1, len(row)):
             joined = (
-                not starts[row[position]]
-                and not np.isin(row[[position - 1, position]], [*tokenizer.special_ids]).any()
+                not starts[row[position]] and not np.isin(row[[position - 1, position]], [*tokenizer.special_ids]).any()
             )
             if joined:
                 assert (wanted[position] == IGNORED) == (wanted[position - 1] == IGNORED)

@@ -62,9 +62,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(name, cuts):
     """Micro-batches: the sum of the sums over the sum of the counts, gradients too."""
     objective = OBJECTIVES[name]()
     model = model_for(objective).double()
-    batch = {
-        k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in objective.batch_at(3, 2).items()
-    }
+    batch = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in objective.batch_at(3, 2).items()}
     whole = objective.loss(model, tensors(batch))
     (whole.sum / whole.count).backward()
     expected = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
@@ -136,9 +134,7 @@ def test_pairs_say_which_follow_and_both_losses_are_logged():
     assert np.mean(follows == FOLLOWS) == pytest.approx(0.5, abs=0.15)
     found = objective.loss(model_for(objective), tensors(objective.batch_at(0, 0)))
     parts = {key: (total / count).item() for key, (total, count) in found.log.items()}
-    assert (found.sum / found.count).item() == pytest.approx(
-        parts["masked_loss"] + parts["pair_loss"], rel=1e-5
-    )
+    assert (found.sum / found.count).item() == pytest.approx(parts["masked_loss"] + parts["pair_loss"], rel=1e-5)
 
 
 def test_an_epoch_has_as_many_steps_as_the_blocks_need():

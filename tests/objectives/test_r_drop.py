@@ -70,9 +70,7 @@ def test_rows_that_fill_a_batch_up_do_not_count():
     objective, model, _ = read_twice(0.7)
     given = {key: value for key, value in objective.batch_at(0, 0).items() if key != "rows"}
     objective.batch = len(given["tokens"]) + 3
-    found, filled = (
-        objective.loss(model, tensors(one)) for one in (given, objective.pad_to_static_shape(given))
-    )
+    found, filled = (objective.loss(model, tensors(one)) for one in (given, objective.pad_to_static_shape(given)))
     assert (tensors(objective.pad_to_static_shape(given))["targets"] == IGNORED).sum() == 3
     assert filled.sum.item() == pytest.approx(found.sum.item(), rel=1e-5)
     assert int(filled.count) == int(found.count)
@@ -106,9 +104,7 @@ def translation_read_twice(weight, **fields):
     sides = [small.sentences(6, seed=seed) for seed in (5, 6)]
     frames = template_of(words, "causal"), target_template_of(words, "causal")
     framed = [framed_side(texts, words, frame, 32) for texts, frame in zip(sides, frames, strict=True)]
-    objective = Translation(
-        *framed, 300, words.id_of("pad"), words.id_of("pad"), smoothing=0.1, r_drop=weight
-    )
+    objective = Translation(*framed, 300, words.id_of("pad"), words.id_of("pad"), smoothing=0.1, r_drop=weight)
     config = preset(
         "transformer-tiny", vocab=small.tokenizer().size, width=16, heads=2, ffn=24, depth=1, decoder_depth=1,
         attention_dropout=0.0, ffn_dropout=0.0, **fields,

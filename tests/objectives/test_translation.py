@@ -70,9 +70,7 @@ def test_where_it_is_trained_only_what_it_is_trained_by_is_computed():
     goal = objective(smoothing=0.1)
     batch = tensors(goal.collate(np.arange(4)))
     assert goal.loss(model(is_training=True), batch).log == {}
-    assert goal.loss(model(is_training=True), batch).sum.item() == pytest.approx(
-        goal.loss(model(), batch).sum.item()
-    )
+    assert goal.loss(model(is_training=True), batch).sum.item() == pytest.approx(goal.loss(model(), batch).sum.item())
 
 
 def test_padding_and_company_change_nothing():

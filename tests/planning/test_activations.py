@@ -163,6 +163,4 @@ def test_bytes_are_said_to_stand_in_as_many_tensors_as_there_are():
     rows = {row.name: row for row in saved_tensors(workload("modern-small", attention_dropout=0.1))}
     assert rows["base.stack.blocks.*.attention_norm"].tensors == 2 * 2
     assert rows["base.stack.blocks.*.attention.query, .key, .value"].tensors == 2 * 3
-    assert (
-        rows["base.stack.blocks.*.feed_forward.inner"].tensors == 2 * 2
-    )  # one of both, and two more like halves
+    assert rows["base.stack.blocks.*.feed_forward.inner"].tensors == 2 * 2  # one of both, and two more like halves

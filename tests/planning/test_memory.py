@@ -20,11 +20,7 @@ from headstart.training.calibration.rehearsal import DOCUMENT, one_update, rehea
 
 
 def workload(name, kind="lm", batch=4, length=64, target=0, **rest):
-    own = {
-        key: rest.pop(key)
-        for key in ("precision", "optimizer", "accumulate", "freeze", "reading")
-        if key in rest
-    }
+    own = {key: rest.pop(key) for key in ("precision", "optimizer", "accumulate", "freeze", "reading") if key in rest}
     reading = own.pop("reading", reading_of(kind))
     return Workload(
         config=preset(name, **{"vocab": 3000, **rest}), head=HeadConfig(kind=kind), batch=batch,

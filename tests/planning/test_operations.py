@@ -45,9 +45,7 @@ def counted_forward(config, head, lengths):
 def test_forward_is_what_torch_counts(data):
     config = data.draw(model_configs())
     head = data.draw(heads_for(config))
-    lengths = Lengths(
-        data.draw(st.integers(4, 8)), data.draw(st.integers(1, 8)) if config.decoder_depth else 0
-    )
+    lengths = Lengths(data.draw(st.integers(4, 8)), data.draw(st.integers(1, 8)) if config.decoder_depth else 0)
     assert per_text(config, head, lengths).forward == counted_forward(config, head, lengths)
 
 

@@ -29,9 +29,7 @@ def test_operations_are_those_of_the_plan():
     text = operations.per_text(work.config, work.head, work.lengths)
     found = time.counts(work)
     assert found["products"] + found["attention"] == 4 * (text.forward + text.backward)
-    assert (
-        found["attention"] == 4 * 3 * 16 * 4 * 4 * 16 * 200
-    )  # 4·n·d in each of 4 layers, back twice as much
+    assert found["attention"] == 4 * 3 * 16 * 4 * 4 * 16 * 200  # 4·n·d in each of 4 layers, back twice as much
     assert found["logits"] == 4 * 16 * 100
     assert found["update"] == 1_008_100
     assert found["dropout"] == found["kept weights"] == found["orthogonal"] == 0
@@ -56,9 +54,7 @@ def test_micro_batches_change_kernels_alone():
 def test_dropout_and_kept_weights_are_counted_where_they_are():
     work = workload(fields={"dropout": 0.1, "ffn_dropout": 0.1, "attention_dropout": 0.1})
     found = time.counts(work)
-    assert found["dropout"] == 4 * 16 * 4 * (
-        2 * 200 + 200
-    )  # two residual branches and the inner layer, in 4 layers
+    assert found["dropout"] == 4 * 16 * 4 * (2 * 200 + 200)  # two residual branches and the inner layer, in 4 layers
     assert found["kept weights"] == 4 * 4 * 2 * 16 * 16  # texts, layers, heads, pairs
     on_gpu = time.counts(dataclasses.replace(work, device="cuda"))
     assert on_gpu["kept weights"] == 0
@@ -146,9 +142,7 @@ def test_padding_is_computed_on_a_gpu_and_not_on_a_cpu():
 
 def test_a_frozen_base_costs_no_backward():
     head = HeadConfig(kind="classification")
-    whole, frozen = (
-        time.counts(workload(head=head, freeze=freeze, reading="padded")) for freeze in (None, "base")
-    )
+    whole, frozen = (time.counts(workload(head=head, freeze=freeze, reading="padded")) for freeze in (None, "base"))
     assert frozen["products"] == pytest.approx(whole["products"] / 3, rel=0.01)
     assert frozen["update"] == 402
 

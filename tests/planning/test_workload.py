@@ -22,9 +22,7 @@ def test_muons_matrices_are_those_of_the_model(name, optimizer):
     muon = build_optimizers(model, config, OptimizerConfig(optimizer=optimizer, learning_rate=1e-3))[1]
     expected = {
         group["rows"]: Counter(
-            part.shape
-            for weight in group["params"]
-            for part in weight.split(list(group["rows"] or weight.shape[:1]))
+            part.shape for weight in group["params"] for part in weight.split(list(group["rows"] or weight.shape[:1]))
         )
         for group in muon.param_groups
     }
@@ -45,7 +43,5 @@ def test_muons_matrices_are_those_of_the_model(name, optimizer):
 )
 def test_a_micro_batch_is_a_part_of_the_batch(batch, accumulate, micro_batch, predicted):
     config = preset("tiny", vocab=50)
-    work = Workload(
-        config=config, head=HeadConfig(kind="lm"), batch=batch, lengths=Lengths(10), accumulate=accumulate
-    )
+    work = Workload(config=config, head=HeadConfig(kind="lm"), batch=batch, lengths=Lengths(10), accumulate=accumulate)
     assert (work.micro_batch, work.predicted) == (micro_batch, predicted)

@@ -26,16 +26,11 @@ PAYLOAD = "</script><script>window.ran=1</script><img src=x onerror=alert(1)>\"'
 def made_up(rows=6, columns=None, layers=2, heads=3, kind="self", words=None, is_cut=False):
     columns = columns or rows
     draws = np.random.default_rng(rows)
-    mask = (
-        np.tril(np.ones((rows, columns), bool))
-        if kind in ("self", "decoder")
-        else np.ones((rows, columns), bool)
-    )
+    mask = np.tril(np.ones((rows, columns), bool)) if kind in ("self", "decoder") else np.ones((rows, columns), bool)
     scores = np.where(mask, draws.normal(size=(layers, heads, rows, columns)) * 2, -np.inf)
     weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     named = [
-        ShownToken((words or f" mot{place}") if place else "<s>", not place)
-        for place in range(max(rows, columns))
+        ShownToken((words or f" mot{place}") if place else "<s>", not place) for place in range(max(rows, columns))
     ]
     positions = Positions("sinusoidal", draws.normal(size=(rows, 8)).astype(np.float32), list(range(8)))
     one = AttentionMap(kind, named[:rows], named[:columns], weights.astype(np.float32), mask)
@@ -62,9 +57,7 @@ def pictures(root):
         kind, _, data = node.get("href").partition(",")
         assert kind == "data:image/png;base64"
         found.append(
-            (np.asarray(matplotlib.image.imread(io.BytesIO(base64.b64decode(data)))) * 255)
-            .round()
-            .astype(int)
+            (np.asarray(matplotlib.image.imread(io.BytesIO(base64.b64decode(data)))) * 255).round().astype(int)
         )
     return found
 
@@ -91,9 +84,7 @@ def test_what_is_masked_is_hatched_and_nothing_else():
     (path,) = [node.get("d") for node in root.iter(f"{SVG}path")]
     bars = re.findall(r"M(\S+) (\S+)h(\S+)v(\S+)h-", path)
     cell = float(bars[0][3])
-    assert [
-        (round(float(x) / cell), round(float(y) / cell), round(float(w) / cell)) for x, y, w, _ in bars
-    ] == [
+    assert [(round(float(x) / cell), round(float(y) / cell), round(float(w) / cell)) for x, y, w, _ in bars] == [
         (1, 0, 2),
         (2, 1, 1),
     ]

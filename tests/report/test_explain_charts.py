@@ -10,9 +10,7 @@ from headstart.report.explain_charts import cost_chart, mask_chart, positions_ch
 
 def mask(length, padded=0):
     padding = np.arange(length) >= length - padded
-    return mask_chart(
-        np.tril(np.ones((length, length), bool)), [f"${i}" for i in range(length)], "a mask", padding
-    )
+    return mask_chart(np.tril(np.ones((length, length), bool)), [f"${i}" for i in range(length)], "a mask", padding)
 
 
 def positions(shift=0.0):

@@ -62,9 +62,7 @@ def test_the_same_study_gives_the_same_bytes(whole):
 def test_nothing_leaves_the_file(page, whole):
     assert not page.names() & {"script", "img", "iframe", "object", "embed", "form", "base", "audio", "video"}
     assert {"http-equiv": "Content-Security-Policy", "content": CSP} in page.all("meta")
-    links = [
-        value for _, attributes in page.tags for key, value in attributes.items() if key in ("href", "src")
-    ]
+    links = [value for _, attributes in page.tags for key, value in attributes.items() if key in ("href", "src")]
     assert all(link.startswith("#") or link == "data:," for link in links)
     assert not re.search(r"https?:|@import|url\((?!#)", whole.read_text())
 
@@ -104,8 +102,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(whole, monkeypatch):
 
 def test_the_verdict_comes_first_and_the_sections_in_order(page):
     places = [
-        page.text.index(sentence)
-        for sentence in ("Pretraining pays here", "To match it", "With 1,600 labels TF")
+        page.text.index(sentence) for sentence in ("Pretraining pays here", "To match it", "With 1,600 labels TF")
     ]
     starts = [[i for i, text in enumerate(page.texts) if text == name][-1] for name in SECTIONS]
     assert places == sorted(places)
@@ -147,9 +144,7 @@ def test_leaks_costs_command_and_seeds_are_there(page):
 
 
 def test_what_each_base_has_learned_is_told(page):
-    said = (
-        "causal-s0: The base has learned: loss 2.26 where frequencies give 6.5. Frozen, it is at +30.1 points"
-    )
+    said = "causal-s0: The base has learned: loss 2.26 where frequencies give 6.5. Frozen, it is at +30.1 points"
     assert said in page.text
 
 
@@ -177,9 +172,7 @@ def test_what_a_study_does_not_have_does_not_appear(tmp_path):
 
 def test_a_study_in_which_everything_failed_has_a_page(tmp_path):
     found = synthetic_study.study(seeds=1)
-    found["trials"] = [
-        t | {"status": "failed", "error": "no", "accuracy": None, "curve": []} for t in found["trials"]
-    ]
+    found["trials"] = [t | {"status": "failed", "error": "no", "accuracy": None, "curve": []} for t in found["trials"]]
     none = dict.fromkeys(("accuracy", "macro_f1", "accuracy_without_leaks"))
     found["scores"] = [s | {"seeds": 0, "failed": 1, **none} for s in found["scores"]]
     found["differences"] = []
@@ -205,10 +198,7 @@ def test_times_that_cannot_be_read_are_said_to_be_missing(tmp_path):
     (tmp_path / "timing.json").write_text("{")
     with pytest.raises(IntegrityError):
         Timing.load(tmp_path)
-    assert (
-        "The measured times are missing: timing.json cannot be read"
-        in Page(write_report(tmp_path).read_text()).text
-    )
+    assert "The measured times are missing: timing.json cannot be read" in Page(write_report(tmp_path).read_text()).text
 
 
 def test_the_kept_model_is_told_with_the_mean_of_its_seeds(tmp_path):
@@ -365,9 +355,7 @@ def test_numbers_are_the_numbers_of_the_study():
 def test_a_failed_trial_has_its_row_and_its_error_and_no_value():
     found = synthetic_study.study(failed=[("scratch", 50, 1)])
     failed = [row for row in rows_of(found) if row["status"] == "failed"]
-    assert {(row["arm"], row["budget"], row["seed"], row["value"]) for row in failed} == {
-        ("scratch", "50", "1", "")
-    }
+    assert {(row["arm"], row["budget"], row["seed"], row["value"]) for row in failed} == {("scratch", "50", "1", "")}
     assert failed[0]["error"] == "the loss is not finite at step 12"
 
 

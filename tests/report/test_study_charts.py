@@ -51,11 +51,7 @@ def texts(svg):
 
 def flat_lines(svg, colour):
     """The height of every flat line in a colour of the page, from the top."""
-    lines = [
-        node.get("d")
-        for node in ET.fromstring(svg).iter("path")
-        if f"stroke: {colour}" in node.get("style", "")
-    ]
+    lines = [node.get("d") for node in ET.fromstring(svg).iter("path") if f"stroke: {colour}" in node.get("style", "")]
     found = [re.fullmatch(r"M \S+ (\S+) L \S+ (\S+)", line) for line in lines]
     return [float(match[1]) for match in found if match and match[1] == match[2]]
 
@@ -69,9 +65,7 @@ def trial(seed, *points, status="done"):
 
 
 def test_the_band_is_the_mean_the_lowest_and_the_highest_seed():
-    band = band_over_seeds(
-        [trial(0, (1, 0.5), (2, 0.7)), trial(1, (1, 0.6), (2, 0.6)), trial(2, (1, 0.7), (2, 0.8))]
-    )
+    band = band_over_seeds([trial(0, (1, 0.5), (2, 0.7)), trial(1, (1, 0.6), (2, 0.6)), trial(2, (1, 0.7), (2, 0.8))])
     assert band.seeds == 3
     np.testing.assert_allclose(band.epochs, [1, 2])
     np.testing.assert_allclose(band.mean, [0.6, 0.7])
@@ -111,11 +105,7 @@ def test_tfidf_stands_at_what_it_reached_on_valid_not_on_test():
     chart = epochs_chart(study, arm_marks(study.arms), 50)
     assert "TF-IDF and logistic regression 71.0\xa0% without epochs" in chart.words
     ticks = [int(text) for text in texts(chart.narrow) if text.isdigit() and int(text) > 20]
-    used = [
-        node
-        for node in ET.fromstring(chart.narrow).iter("path")
-        if "stroke: var(--rule)" in node.get("style", "")
-    ]
+    used = [node for node in ET.fromstring(chart.narrow).iter("path") if "stroke: var(--rule)" in node.get("style", "")]
     grid = [float(node.get("d").split()[2]) for node in used]
     (level,) = flat_lines(chart.narrow, "var(--ink)")
     assert np.interp(level, grid[::-1], ticks[::-1]) == pytest.approx(71.0, abs=0.1)

@@ -53,9 +53,7 @@ def test_the_sentence_has_the_numbers_and_what_to_do():
         "frequencies alone give 7.01 and token pairs 5.23. Give it more time (--time) before concluding."
     )
     said = judged(**facts(loss=7.8, train_loss=2.86)).sentence
-    assert said.startswith(
-        "The text is too little for this base: 6,000 steps (12.0 epochs of 4,000,000 tokens)"
-    )
+    assert said.startswith("The text is too little for this base: 6,000 steps (12.0 epochs of 4,000,000 tokens)")
     assert "7.80" in said
     assert "2.86 on the text that it has read" in said
     assert "--corpus" in said
@@ -118,9 +116,7 @@ def test_tokens_in_random_order_have_no_status(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("documents", "steps", "status"), [(0, 5, "undertrained"), (40, 300, "too_little_text")]
-)
+@pytest.mark.parametrize(("documents", "steps", "status"), [(0, 5, "undertrained"), (40, 300, "too_little_text")])
 def test_five_steps_are_too_few_and_forty_reviews_too_little(documents, steps, status, tmp_path):
     write_demo(tmp_path / "demo", seed=0)
     lines = (tmp_path / "demo" / "unlabelled.txt").read_text().splitlines()

@@ -20,16 +20,12 @@ from headstart.runs.checkpoint import FILES, copy_into, latest, load, save, weig
 def tensors(step):
     generator = torch.Generator().manual_seed(step)
     model = {"base.a": torch.randn(5, 3, generator=generator), "head.b": torch.randn(4, generator=generator)}
-    optimizer = {
-        f"{name}|exp_avg": torch.randn(value.shape, generator=generator) for name, value in model.items()
-    }
+    optimizer = {f"{name}|exp_avg": torch.randn(value.shape, generator=generator) for name, value in model.items()}
     return model, optimizer
 
 
 def write(directory, step, keep=2):
-    return save(
-        directory, step, *tensors(step), state={"step": step, "loss": 1.5}, facts={"seed": 3}, keep=keep
-    )
+    return save(directory, step, *tensors(step), state={"step": step, "loss": 1.5}, facts={"seed": 3}, keep=keep)
 
 
 @pytest.fixture
@@ -254,9 +250,7 @@ def test_a_file_size_limit_keeps_the_old_and_says_what_is_needed(tmp_path):
     [
         OSError(errno.ENOSPC, "No space left on device"),
         RuntimeError("PytorchStreamWriter failed: No space left on device"),
-        checkpoint.SafetensorError(
-            'Error while serializing: IoError(Os { code: 28, message: "No space left" })'
-        ),
+        checkpoint.SafetensorError('Error while serializing: IoError(Os { code: 28, message: "No space left" })'),
     ],
 )
 def test_a_full_disk_in_any_guise_is_try_again(two, monkeypatch, error):
@@ -272,9 +266,7 @@ def test_a_full_disk_in_any_guise_is_try_again(two, monkeypatch, error):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_really_full_disk_is_try_again(tmp_path):
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)], capture_output=True
-    )
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)], capture_output=True)
     if mounted.returncode:
         pytest.skip("this machine does not let tests mount")
     try:

@@ -70,9 +70,7 @@ def test_a_result_is_read_as_it_was_written(run):
     assert run.read_result() == written == json.loads(run.result_file.read_text())
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[1]", "{", '{"step": 1}', '{"step": "1", "steps": 2, "weights_sha256": "a"}']
-)
+@pytest.mark.parametrize("text", ["", "[1]", "{", '{"step": 1}', '{"step": "1", "steps": 2, "weights_sha256": "a"}'])
 def test_a_result_that_is_none_is_an_integrity_error(run, text):
     run.result_file.write_text(text)
     with refused("corrupt", "result.json", by=IntegrityError):

@@ -68,9 +68,7 @@ def test_a_file_is_no_run(tmp_path, name):
         load(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    "kind", ["causal", "masked", "masked-nsp", "classification", "multilabel", "regression"]
-)
+@pytest.mark.parametrize("kind", ["causal", "masked", "masked-nsp", "classification", "multilabel", "regression"])
 @pytest.mark.parametrize("verb", ["generate", "predict", "evaluate", "embed", "compare"])
 def test_a_verb_that_a_run_cannot_serve_is_refused_and_one_that_can_is_named(kind, verb, tmp_path):
     if verb in SERVES[kind]:
@@ -92,9 +90,7 @@ def test_what_is_no_run_is_refused(tmp_path):
         open_run(tmp_path / "model.pt", "predict", "cpu")
 
 
-@pytest.mark.parametrize(
-    "module", ["runs.load", "inference.predict", "inference.generate", "inference.translate"]
-)
+@pytest.mark.parametrize("module", ["runs.load", "inference.predict", "inference.generate", "inference.translate"])
 def test_using_a_run_imports_no_trainer(module):
     program = f"""
 import importlib, sys

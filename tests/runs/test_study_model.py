@@ -26,9 +26,7 @@ def test_a_mix_weighs_the_network_and_reads_both_texts_of_a_pair(tmp_path):
     arrays = {
         "intercepts": np.log([0.25, 0.75]), "coefficients": np.zeros((0, 2)), "classes": np.array([0, 1]),
     }  # fmt: skip
-    config = StudyModelConfig(
-        arm="combined", kind="combined", budget=9, label_names=["a", "b"], exponents=[2.0, 0.5]
-    )
+    config = StudyModelConfig(arm="combined", kind="combined", budget=9, label_names=["a", "b"], exponents=[2.0, 0.5])
     model = StudyModel(tmp_path, config, arrays, None)
     np.testing.assert_allclose(model.mixed(None, ["x"]), [[0.25, 0.75]])
     found = model.mixed(np.array([[0.64, 0.36]]), [("x", "y")])

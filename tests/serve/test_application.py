@@ -281,9 +281,7 @@ def test_a_field_that_is_wrong_is_told_in_plain_words(served, path, asked, what,
     assert fix in error["fix"]
 
 
-@pytest.mark.parametrize(
-    ("body", "what"), [(b"{'run'}", "the body is not JSON"), (b"", "the body is missing")]
-)
+@pytest.mark.parametrize(("body", "what"), [(b"{'run'}", "the body is not JSON"), (b"", "the body is missing")])
 def test_a_body_that_is_no_json_is_told_in_plain_words(served, body, what):
     answer = served.ask("POST", "/api/classify", body)
     error = json.loads(answer.body)["error"]

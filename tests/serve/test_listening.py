@@ -46,9 +46,7 @@ def test_a_port_that_is_free_is_found_and_one_that_is_taken_is_refused():
             listen("127.0.0.1", port)
 
 
-@pytest.mark.parametrize(
-    ("host", "port"), [("127.0.0.1", -1), ("127.0.0.1", 65_536), ("no.such.host.invalid", 0)]
-)
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", -1), ("127.0.0.1", 65_536), ("no.such.host.invalid", 0)])
 def test_what_cannot_be_listened_at_is_refused(host, port):
     with refused("bad-value", f"--host {host}" if port == 0 else f"port is {port}"):
         listen(host, port)

@@ -8,9 +8,7 @@ from headstart.serve.application import PAGE
 
 SCRIPTS = sorted(PAGE.glob("*.js"))
 # Ways to make markup or code out of text.
-MAKERS = re.compile(
-    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|setTimeout\(['\"`]"
-)
+MAKERS = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|setTimeout\(['\"`]")
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
@@ -37,15 +35,10 @@ def test_what_is_imported_is_there_and_used(path):
 def test_the_page_has_no_script_of_its_own_and_every_place_that_is_looked_for():
     page = (PAGE / "index.html").read_text(encoding="utf-8")
     assert (
-        re.findall(
-            r"<script(?! type=\"module\" src=\"page/page\.js\"></script>)|\son[a-z]+=|javascript:", page
-        )
-        == []
+        re.findall(r"<script(?! type=\"module\" src=\"page/page\.js\"></script>)|\son[a-z]+=|javascript:", page) == []
     )
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     scripts = "".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
     assert set(re.findall(r'\bby\("([^"]+)"\)', scripts)) <= set(ids)
-    assert set(
-        re.findall(r'\b(?:for|aria-controls|aria-labelledby|aria-describedby)="([^"]+)"', page)
-    ) <= set(ids)
+    assert set(re.findall(r'\b(?:for|aria-controls|aria-labelledby|aria-describedby)="([^"]+)"', page)) <= set(ids)

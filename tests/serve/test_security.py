@@ -57,9 +57,7 @@ def test_the_servers_own_names_are_known(host):
     assert asked(headers={"host": host})[0] == 200
 
 
-@pytest.mark.parametrize(
-    "host", ["", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1"]
-)
+@pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1"])
 def test_another_host_is_refused(host):
     assert asked(headers={"host": host})[0] == 403
     assert asked(headers=[])[0] == 403

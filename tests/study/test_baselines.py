@@ -124,9 +124,7 @@ def test_one_class_and_rows_without_text_fall_back_to_the_majority():
 
 
 def test_texts_without_words_are_told_apart_by_their_characters():
-    found = tfidf(
-        [":-)", ":-) :-)", ":-(", ":-( :-("], [1, 1, 0, 0], [":-)", ":-("], [1, 0], [":-(", ":-)", ""], 2
-    )
+    found = tfidf([":-)", ":-) :-)", ":-(", ":-( :-("], [1, 1, 0, 0], [":-)", ":-("], [1, 0], [":-(", ":-)", ""], 2)
     assert found.predictions[:2].tolist() == [0, 1]
 
 
@@ -147,9 +145,7 @@ def test_lsa_is_scikit_learns_tfidf_and_svd():
         svd.fit(vectors.transform(texts))
         theirs = svd.transform(vectors.transform(others))
         theirs /= np.linalg.norm(theirs, axis=1, keepdims=True)
-        np.testing.assert_allclose(
-            part @ part.T, theirs @ theirs.T, atol=2e-3
-        )  # axes may be turned or mirrored
+        np.testing.assert_allclose(part @ part.T, theirs @ theirs.T, atol=2e-3)  # axes may be turned or mirrored
 
 
 def test_lsa_of_texts_without_text_says_the_majority():
@@ -204,9 +200,7 @@ def test_an_arm_that_is_too_sure_does_not_drown_the_other():
 
     def arm(odds):
         share = 1 / (1 + np.exp(-odds))
-        return BaselineResult(
-            np.stack([1 - share, share], axis=1), np.stack([1 - share, share], axis=1), None, []
-        )
+        return BaselineResult(np.stack([1 - share, share], axis=1), np.stack([1 - share, share], axis=1), None, [])
 
     first, second = arm(0.5 * calm), arm(10 * sure)
     best = ((2 * calm + sure > 0) == labels).mean()  # the sum of both log-odds, which is the best rule

@@ -178,8 +178,6 @@ def test_the_columns_of_the_users_files_are_kept(files, tmp_path):
                 target.write(json.dumps({"review": row["text"], "stars": row["label"]}) + "\n")
     config = small_config(renamed, arms=["majority", "scratch", "tfidf"], seeds=1, budgets=[10])
     reading = dataclasses.replace(config.reading, text_column="review", label_column="stars")
-    headstart.study(
-        dataclasses.replace(config, reading=reading, pretrain=[]), out=tmp_path / "s", model=MODEL
-    )
+    headstart.study(dataclasses.replace(config, reading=reading, pretrain=[]), out=tmp_path / "s", model=MODEL)
     evaluated = evaluate_run(headstart.load(tmp_path / "s"), renamed["test"], choose("cpu"))
     assert evaluated.count == 30

@@ -49,9 +49,7 @@ def kill_workers(study, out, count):
 
 @pytest.mark.slow
 def test_ray_gives_the_same_study_json_as_jobs_also_when_workers_are_killed(tmp_path):
-    config = small_config(
-        write_files(tmp_path / "files"), arms=["tfidf", "scratch", "finetuned"], budgets=[10]
-    )
+    config = small_config(write_files(tmp_path / "files"), arms=["tfidf", "scratch", "finetuned"], budgets=[10])
     (tmp_path / "STUDY.toml").write_text(to_toml({**dataclasses.asdict(config), "model": MODEL}))
     plain = started(tmp_path, "--out", "plain", "--jobs", "2")
     _, err = plain.communicate(timeout=300)
@@ -60,9 +58,7 @@ def test_ray_gives_the_same_study_json_as_jobs_also_when_workers_are_killed(tmp_
     killed = kill_workers(study, tmp_path / "ray", 3)
     out, err = study.communicate(timeout=300)
     assert study.returncode == 0, err
-    assert (
-        json.loads(out)["report"] == "ray/report.html"
-    )  # and nothing else: Ray's words are on standard error
+    assert json.loads(out)["report"] == "ray/report.html"  # and nothing else: Ray's words are on standard error
     assert "A worker died or was killed" in err
     assert len(killed) == 3
     assert (tmp_path / "ray" / "study.json").read_bytes() == (tmp_path / "plain" / "study.json").read_bytes()

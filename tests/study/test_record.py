@@ -74,9 +74,7 @@ def test_what_was_written_is_read_back(tmp_path):
     assert [run.name for run in record.failed] == ["scratch-b50-s1"]
 
 
-@pytest.mark.parametrize(
-    ("low", "p_holm", "is_clear"), [(0.01, 0.04, True), (0.01, 0.08, False), (-0.01, 0.04, False)]
-)
+@pytest.mark.parametrize(("low", "p_holm", "is_clear"), [(0.01, 0.04, True), (0.01, 0.08, False), (-0.01, 0.04, False)])
 def test_a_difference_is_clear_by_its_interval_and_by_p_after_holm(low, p_holm, is_clear):
     row = DifferenceRecord(
         arm="a",

@@ -86,9 +86,7 @@ def test_a_curve_that_dips_is_levelled_before_it_is_read():
     # 0.7 and 0.6 become 0.65 twice, so 0.65 is first reached at 100 labels.
     curve = [table(0.5), table(0.7), table(0.6), table(0.8)]
     assert labels_to_match([50, 100, 200, 400], curve, table(0.65)).value == pytest.approx(100)
-    assert labels_to_match([50, 100, 200, 400], curve, table(0.725)).value == pytest.approx(
-        200 * 2**0.5, rel=1e-3
-    )
+    assert labels_to_match([50, 100, 200, 400], curve, table(0.725)).value == pytest.approx(200 * 2**0.5, rel=1e-3)
 
 
 @given(
@@ -215,9 +213,7 @@ def test_break_even_counts_the_finetunings_that_cost_as_much():
 
 def test_break_even_says_whether_scratch_catches_up():
     behind = break_even(1e13, 1e12, compute(0.08, 0.051, 0.109)).sentence
-    assert behind.endswith(
-        "given the same compute, scratch is still 8.0 points behind finetuned (5.1 to 10.9)"
-    )
+    assert behind.endswith("given the same compute, scratch is still 8.0 points behind finetuned (5.1 to 10.9)")
     ahead = break_even(1e13, 1e12, compute(-0.02, -0.03, -0.01)).sentence
     assert ahead.endswith("given the same compute, scratch is 2.0 points ahead of finetuned (1.0 to 3.0)")
     level = break_even(1e13, 1e12, compute(0.01, -0.01, 0.03)).sentence

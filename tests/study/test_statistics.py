@@ -196,8 +196,7 @@ def test_the_parts_of_the_items_agree_with_the_jackknife():
     parts = macro_f1_table(predictions, truth, 3)[0]
     whole = f1_score(truth, predictions[0], average="macro")
     without = [
-        f1_score(np.delete(truth, item), np.delete(predictions[0], item), average="macro")
-        for item in range(300)
+        f1_score(np.delete(truth, item), np.delete(predictions[0], item), average="macro") for item in range(300)
     ]
     jackknife = 300 * whole - 299 * np.array(without)
     np.testing.assert_allclose(parts, jackknife, atol=0.02)

@@ -30,9 +30,7 @@ def expected(function: Callable[[np.ndarray], np.ndarray], middle: float, spread
 class World:
     """A known truth, and studies drawn from it: tables of right and wrong (seeds, items) for each arm."""
 
-    def __init__(
-        self, points: float, arm_spread: float, levels: tuple[float, ...] = (LEVEL, LEVEL + 0.4)
-    ) -> None:
+    def __init__(self, points: float, arm_spread: float, levels: tuple[float, ...] = (LEVEL, LEVEL + 0.4)) -> None:
         self.levels, self.arm_spread = levels, arm_spread
         spread = float(np.hypot(ITEM_SPREAD, arm_spread))
         slope = expected(lambda x: expit(x) * (1 - expit(x)), LEVEL, spread)

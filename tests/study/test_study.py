@@ -69,8 +69,7 @@ def test_budgets_are_nested_and_every_arm_starts_from_its_base(finished, files):
     place, _ = finished
     train = read_labelled(files["train"])
     small, large = (
-        set(label_subset(train.labels, train.whole_texts, budget, Seeds.of(0, 0).labels))
-        for budget in (10, 20)
+        set(label_subset(train.labels, train.whole_texts, budget, Seeds.of(0, 0).labels)) for budget in (10, 20)
     )
     assert small < large
     digests = {
@@ -150,9 +149,7 @@ def test_every_pretraining_says_whether_it_has_learned_but_for_the_shuffled_one(
     scores = {(score.arm, score.budget): score.accuracy.value for score in found.scores}
     frozen = scores["frozen", 20] - scores["majority", 20]
     assert plain.base.frozen_above_chance == pytest.approx(frozen)
-    assert dataclasses.replace(plain.base, frozen_above_chance=None) == base_status(
-        place / "pretrain" / plain.name
-    )
+    assert dataclasses.replace(plain.base, frozen_above_chance=None) == base_status(place / "pretrain" / plain.name)
     assert plain.base.status == "undertrained"
     assert (plain.base.steps, plain.base.loss) == (plain.steps, plain.loss)
     assert found.verdict[0] == plain.base.sentence
@@ -301,16 +298,12 @@ def test_pairs_of_texts_have_segments_in_every_arm(files, tmp_path):
     for name in ("train", "valid", "test"):
         rows = [json.loads(line) for line in Path(files[name]).read_text().splitlines()]
         pairs[name] = str(tmp_path / f"{name}.jsonl")
-        lines = [
-            json.dumps({"text_a": row["text"], "text_b": "Vraiment ?", "label": row["label"]}) for row in rows
-        ]
+        lines = [json.dumps({"text_a": row["text"], "text_b": "Vraiment ?", "label": row["label"]}) for row in rows]
         Path(pairs[name]).write_text("\n".join(lines) + "\n")
     config = small_config(pairs, arms=["tfidf", "scratch", "finetuned"], budgets=[10], seeds=1)
     found = headstart.study(config, out=tmp_path / "study", model=MODEL, jobs=2)
     assert {t.status for t in found.trials} == {"done"}
-    segments = {
-        run_of(tmp_path / "study", f"{arm}-b10-s0")["model"]["segments"] for arm in ("scratch", "finetuned")
-    }
+    segments = {run_of(tmp_path / "study", f"{arm}-b10-s0")["model"]["segments"] for arm in ("scratch", "finetuned")}
     assert segments == {2}
 
 

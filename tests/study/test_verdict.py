@@ -46,16 +46,12 @@ def arm(name, kind=None):
 
 
 def run(number=0, status="done", objective="causal", **facts):
-    return PretrainingRecord(
-        name=f"{objective}-s{number}", objective=objective, seed=number, status=status, **facts
-    )
+    return PretrainingRecord(name=f"{objective}-s{number}", objective=objective, seed=number, status=status, **facts)
 
 
 def base(status="undertrained"):
     """A base with the losses that make it so."""
-    loss, train_loss = {"learned": (3.9, 3.8), "undertrained": (6.34, 6.33), "too_little_text": (7.8, 2.9)}[
-        status
-    ]
+    loss, train_loss = {"learned": (3.9, 3.8), "undertrained": (6.34, 6.33), "too_little_text": (7.8, 2.9)}[status]
     entropies = {"unigram_entropy": 7.01, "bigram_entropy": 5.23}
     found = judged(steps=133, epochs=3.0, tokens=2_894_792, loss=loss, train_loss=train_loss, **entropies)
     assert found.status == status
@@ -96,9 +92,7 @@ def test_a_clear_gain_is_claimed_with_its_interval_and_only_where_it_is_clear():
     sentences = verdict(found([
         row("finetuned", "scratch", 50, 0.1, 0.001), row("finetuned", "scratch", 1600, 0.01, 0.4),
     ]))  # fmt: skip
-    assert (
-        "Pretraining pays, compared with scratch: +10.0 points (+8.0 to +12.0) with 50 labels." in sentences
-    )
+    assert "Pretraining pays, compared with scratch: +10.0 points (+8.0 to +12.0) with 50 labels." in sentences
     assert "With 1,600 labels there is no clear difference." in sentences
 
 
@@ -181,9 +175,7 @@ def test_a_gain_at_one_budget_and_a_beaten_control_at_another_is_no_language():
         row("finetuned", "scratch", 50, 0.1, 0.001), row("finetuned", "scratch", 200, 0.0, 0.9),
         row("finetuned", "shuffled", 50, 0.0, 0.9), row("finetuned", "shuffled", 200, 0.1, 0.001),
     ]  # fmt: skip
-    assert not any(
-        s.startswith("The gain comes from language") for s in verdict(found(differences, arms=arms))
-    )
+    assert not any(s.startswith("The gain comes from language") for s in verdict(found(differences, arms=arms)))
 
 
 def test_labels_saved_are_told_where_the_gain_is_clear():
@@ -281,8 +273,7 @@ def test_the_best_mean_is_not_called_ahead_of_one_that_it_does_not_beat():
     ]  # fmt: skip
     sentences = verdict(found(differences, scores, names))
     assert any(
-        s.startswith("The best objective is finetuned-masked-nsp, ahead of finetuned-masked with")
-        for s in sentences
+        s.startswith("The best objective is finetuned-masked-nsp, ahead of finetuned-masked with") for s in sentences
     )
 
 
@@ -308,9 +299,7 @@ def test_a_base_that_has_not_learned_comes_first_and_nothing_is_said_of_pretrain
         assert sentences[0] == weak.sentence
         assert any(s.startswith(said) for s in sentences)
         assert any(s.startswith("TF-IDF with logistic regression beats this base") for s in sentences)
-        assert not any(
-            "retraining hurts" in s or "retraining makes" in s or "beats pre" in s for s in sentences
-        )
+        assert not any("retraining hurts" in s or "retraining makes" in s or "beats pre" in s for s in sentences)
         assert any(s.endswith("Use it for this task until a base has learned.") for s in sentences)
 
 
@@ -339,10 +328,7 @@ def test_a_base_that_has_learned_may_do_harm():
 def test_of_several_bases_the_weak_one_is_named_and_the_others_keep_their_claims():
     arms = [
         arm("scratch"),
-        *(
-            ArmRecord(name=f"finetuned-{o}", kind="finetuned", objective=o, title=o)
-            for o in ("causal", "masked")
-        ),
+        *(ArmRecord(name=f"finetuned-{o}", kind="finetuned", objective=o, title=o) for o in ("causal", "masked")),
     ]
     rows = [row(f"finetuned-{objective}", "scratch", 50, -0.1, 0.001) for objective in ("causal", "masked")]
     runs = [run(base=base("learned")), run(objective="masked", base=base())]
@@ -368,10 +354,7 @@ def test_a_given_start_may_not_have_learned_either():
 def test_frozen_features_at_chance_are_said_of_a_base_that_has_learned(frozen, status, said):
     scores = [score("majority", 50, 0.5), score("frozen", 50, frozen)]
     sentences = verdict(found([], scores, ("majority", "frozen"), pretraining=[run(base=base(status))]))
-    assert (
-        any(s.startswith("Frozen, the base is not clearly above the majority class") for s in sentences)
-        == said
-    )
+    assert any(s.startswith("Frozen, the base is not clearly above the majority class") for s in sentences) == said
 
 
 # ---- the best arm -----------------------------------------------------------------------------------------------

@@ -24,9 +24,7 @@ def byte_pairs():
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(
-        LINES, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
-    )
+    made.train_from_iterator(LINES, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False))
     return made
 
 
@@ -98,9 +96,7 @@ KINDS = ["bpe", "unigram", "wordpiece", "char"]
 ENGINES = {kind: train(lambda: LINES, vocab=450, kind=kind).tokenizer._engine for kind in KINDS}
 # Every kind of white space, and what looks like it.
 SPACES = " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\u00a0\u1680\u2003\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
-WORDS = st.sampled_from(
-    ["le", "marin", "l'auteur", "’", "œ", "!", "1984", "e\u0301", "中", "\0", *SPACES, "  "]
-)
+WORDS = st.sampled_from(["le", "marin", "l'auteur", "’", "œ", "!", "1984", "e\u0301", "中", "\0", *SPACES, "  "])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,9 +133,7 @@ def test_the_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(huggingface, "CACHED_WORDS", 20)
     memory = WordCache(ENGINES["bpe"].encode_whole)
     for line in LINES:
-        assert (
-            memory.encode_flat([line] * 3)[0].tolist() == ENGINES["bpe"].encode_whole([line] * 3)[0].tolist()
-        )
+        assert memory.encode_flat([line] * 3)[0].tolist() == ENGINES["bpe"].encode_whole([line] * 3)[0].tolist()
         assert len(memory._known) <= 20 + len(line.split())
 
 
@@ -164,9 +158,7 @@ def test_only_what_cuts_at_white_space_is_encoded_by_words():
 
     assert by_words(lambda library: None)
     assert not by_words(setting("pre_tokenizer", pre_tokenizers.ByteLevel(add_prefix_space=True)))
-    assert not by_words(
-        setting("pre_tokenizer", pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
-    )
+    assert not by_words(setting("pre_tokenizer", pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)))
     assert not by_words(setting("pre_tokenizer", pre_tokenizers.Metaspace()))
     assert not by_words(lambda library: setattr(library, "pre_tokenizer", None))
     assert not by_words(setting("normalizer", normalizers.NFC()))

@@ -27,9 +27,7 @@ from headstart.tokenizers.training import train
 BOTH = ("apostrophes", "lower-case")
 LINES = [line.replace("'", "’") for line in french_sentences.lines(200)] + ["L’ÉTÉ À L'OMBRE, <MASK>"] * 3
 KINDS = ["bpe", "unigram", "wordpiece", "char"]
-TOKENIZERS = {
-    kind: train(lambda: iter(LINES), vocab=450, kind=kind, normalise=BOTH).tokenizer for kind in KINDS
-}
+TOKENIZERS = {kind: train(lambda: iter(LINES), vocab=450, kind=kind, normalise=BOTH).tokenizer for kind in KINDS}
 TEXTS = st.lists(
     st.sampled_from(["L’", "l'", "ÉTÉ", "e\u0301", "İ", "ΣΑΣ", "ß", "ǅ", " ", "\n", "\u00a0", *APOSTROPHES])
     | st.text(max_size=4)
@@ -90,9 +88,7 @@ def test_a_special_token_spelled_in_capitals_is_text():
 
 
 def test_it_is_kept_in_the_file_and_in_the_fingerprint(tmp_path):
-    one, other = (
-        train(lambda: iter(LINES), vocab=450, normalise=names).tokenizer for names in (BOTH, BOTH[::-1])
-    )
+    one, other = (train(lambda: iter(LINES), vocab=450, normalise=names).tokenizer for names in (BOTH, BOTH[::-1]))
     assert one.fingerprint == other.fingerprint  # whatever the order that they are named in
     assert Tokenizer.load(one.save(tmp_path)).normalise == BOTH
     fingerprints = {

@@ -113,7 +113,5 @@ def test_padding_follows_the_examples():
 @given(st.lists(IDS, max_size=5))
 def test_what_is_present_is_the_examples(examples):
     tokens, present = pad(examples, 7)
-    assert [row[here].tolist() for row, here in zip(tokens, present, strict=True)] == [
-        e.tolist() for e in examples
-    ]
+    assert [row[here].tolist() for row, here in zip(tokens, present, strict=True)] == [e.tolist() for e in examples]
     assert (tokens[~present] == 7).all()

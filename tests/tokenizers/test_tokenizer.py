@@ -202,9 +202,7 @@ def test_words_start_at_spaces_and_signs():
 def test_words_of_wordpiece_start_where_no_mark_is():
     tokenizer = TRAINED["wordpiece"]
     ids = tokenizer.encode("Marinette relit l'œuvre")
-    assert tokenizer.word_starts[ids].tolist() == [
-        not piece.startswith("##") for piece in tokenizer.pieces_of(ids)
-    ]
+    assert tokenizer.word_starts[ids].tolist() == [not piece.startswith("##") for piece in tokenizer.pieces_of(ids)]
     assert 0 < tokenizer.word_starts[ids].sum() < len(ids)
 
 

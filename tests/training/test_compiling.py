@@ -33,9 +33,7 @@ def gradients(model, length=20):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["gpt2", "modern-small", "lab"]
-)  # learned, rotary and sinusoidal positions; post-norm
+@pytest.mark.parametrize("name", ["gpt2", "modern-small", "lab"])  # learned, rotary and sinusoidal positions; post-norm
 def test_one_compilation_serves_all_blocks_with_the_same_numbers(name):
     shape = {"vocab": 50, "width": 32, "heads": 2, "depth": 3, "ffn": 48, "context": 32}
     quiet = {"dropout": 0.0, "attention_dropout": 0.0, "ffn_dropout": 0.0}

@@ -41,9 +41,7 @@ def test_the_measures_of_a_language_objective_are_those_of_its_evaluation(kind, 
 def test_the_measures_of_a_task_are_those_of_its_scores(task):
     outputs = {"classification": [[0.2, 0.8], [0.7, 0.3]], "multilabel": [[0.2, 0.8], [0.7, 0.3]]}
     targets = {"classification": [1, 0], "multilabel": [[0, 1], [1, 0]], "regression": [1.0, 2.0]}
-    found = SCORES[task](
-        torch.tensor(outputs.get(task, [[1.0], [3.0]])).numpy(), torch.tensor(targets[task]).numpy()
-    )
+    found = SCORES[task](torch.tensor(outputs.get(task, [[1.0], [3.0]])).numpy(), torch.tensor(targets[task]).numpy())
     assert set(early_stopping.METRICS[task]) == {"loss", *found} - {"majority_accuracy"}
 
 
@@ -68,9 +66,7 @@ def test_another_measure_is_refused_with_those_that_there_are(place, ask):
 
 def test_a_choice_without_patience_is_refused():
     with refused("missing", "--best-metric", "--patience"):
-        early_stopping.check_best_metric(
-            "classification", LoopConfig(best_metric="macro_f1", evaluate_every=5)
-        )
+        early_stopping.check_best_metric("classification", LoopConfig(best_metric="macro_f1", evaluate_every=5))
 
 
 def test_a_choice_among_one_evaluation_is_refused(place, ask):

@@ -24,9 +24,7 @@ def task_of(tmp_path, steps=3, **loop):
         head=made.objective.head, optimizer=OptimizerConfig(learning_rate=1e-2),
         loop=LoopConfig(steps=steps, **loop), masking=Masking(),
     )  # fmt: skip
-    return made, Task(
-        config, small.tokenizer(), made.model, made.objective, None, lambda model, scores: {"more": 1}
-    )
+    return made, Task(config, small.tokenizer(), made.model, made.objective, None, lambda model, scores: {"more": 1})
 
 
 def fitted(tmp_path, task, machine, log=lambda line: None, **options):

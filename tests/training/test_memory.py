@@ -203,9 +203,7 @@ def test_classes_that_the_weights_do_not_have_are_refused(run, capsys):
 def test_a_size_that_no_weight_shows_takes_no_memory(run, capsys, field, verb):
     path, data = run("causal", field, 10**14), str(tiny_runs.files()["valid"])
     rest = [data] if verb == "embed" else ["--data", data]
-    assert headstart([verb, str(path), *rest, "--device", "cpu", "--precision", "fp32"]) == 0, (
-        capsys.readouterr().err
-    )
+    assert headstart([verb, str(path), *rest, "--device", "cpu", "--precision", "fp32"]) == 0, capsys.readouterr().err
 
 
 def test_learned_positions_are_as_many_as_the_weights_have(run, capsys):

@@ -35,9 +35,7 @@ def points(run):
     """What TensorBoard shows: (step, value) by name."""
     found = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0})
     found.Reload()
-    return {
-        tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]
-    }
+    return {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
 
 
 def expected(run):

@@ -65,8 +65,7 @@ def find_leaks(sets: Mapping[str, Sequence[str]], corpus: Iterable[Piece] | None
     leaks = Leaks()
     keys = {name: [digest(text_key(text)) for text in texts] for name, texts in sets.items()}
     indexes = {
-        name: NearDuplicateIndex([shingles_of(folded_words(text)) for text in texts])
-        for name, texts in sets.items()
+        name: NearDuplicateIndex([shingles_of(folded_words(text)) for text in texts]) for name, texts in sets.items()
     }
     for later, earlier in combinations(reversed(list(sets)), 2):
         _compare(leaks, f"{later}_in_{earlier}", later, earlier, keys, indexes)
@@ -121,9 +120,7 @@ class CorpusReader:
         """`rows` are (name of the set, row, digest of the folded text), in the order of the index."""
         self.document_count = 0
         self.equal: dict[tuple[str, int], int] = {}  # for each row met, the document, from 0
-        self.near: dict[
-            tuple[str, int], tuple[int, float]
-        ] = {}  # of each row met nearly, the containment too
+        self.near: dict[tuple[str, int], tuple[int, float]] = {}  # of each row met nearly, the containment too
         self._index, self._rows = index, [(name, row) for name, row, _ in rows]
         self._rows_of_key: dict[bytes, list[tuple[str, int]]] = defaultdict(list)
         for name, row, key in rows:

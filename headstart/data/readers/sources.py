@@ -95,9 +95,7 @@ def weighted_path(given: str) -> tuple[str, float]:
     if not sign or not path or os.path.exists(given) or is_stdin(given):
         return given, 1.0
     if not (math.isfinite(weight) and weight > 0):
-        raise UserError(
-            f"a weight of {number}", where=path, fix="give a number over 0, or leave the file out"
-        )
+        raise UserError(f"a weight of {number}", where=path, fix="give a number over 0, or leave the file out")
     return path, weight
 
 
@@ -139,9 +137,7 @@ def dataset_files(path: str | Path) -> list[Path]:
     splits = _splits(path) if path.is_dir() else {"": _parquet_splits(path.parent).get(path.name, [])}
     if not any(splits.values()):
         what = "is a directory" if path.is_dir() else "no such file"
-        fix = (
-            f"name the files in it, such as {path}/*.txt; or give what Dataset.save_to_disk or parquet wrote"
-        )
+        fix = f"name the files in it, such as {path}/*.txt; or give what Dataset.save_to_disk or parquet wrote"
         raise UserError(f"{what}, and no dataset", where=path, fix=fix, code="no-file")
     if len(splits) > 1:
         fix = f"name one of them: {path}/{next(iter(splits))}"

@@ -97,9 +97,7 @@ def _table_rows(path: FilePath, columns: Columns, reading: Reading, bad: BadRows
             bad.refuse("ragged row", what, where, "quote a cell that holds the separator, or correct the row")
 
 
-def tsv_cells(
-    path: FilePath, reading: Reading, bad: BadRows, on_bytes: OnBytes = None, quoting: bool = True
-) -> Cells:
+def tsv_cells(path: FilePath, reading: Reading, bad: BadRows, on_bytes: OnBytes = None, quoting: bool = True) -> Cells:
     """The cells of each line that is not blank, with its number."""
     for number, line in enumerate(lines(path, reading, on_bytes), 1):
         if line is None:

@@ -144,9 +144,7 @@ class _State:
         new = (scores, sums, torch.full_like(tokens, step), has_ended, _beams_of(self.tokens, beams))
         both = [torch.cat(pair, dim=1) for pair in zip(self.finished, new, strict=True)]
         best = both[0].topk(self.width, dim=1).indices
-        self.finished = _Finished._make(
-            [*(part.gather(1, best) for part in both[:-1]), _beams_of(both[-1], best)]
-        )
+        self.finished = _Finished._make([*(part.gather(1, best) for part in both[:-1]), _beams_of(both[-1], best)])
         self.finished_count = self.finished_count + ends.sum(dim=1)
 
     def advance(self, candidates: _Candidates, step: int) -> tuple[Tensor, Tensor]:

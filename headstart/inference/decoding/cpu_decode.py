@@ -173,9 +173,7 @@ class _Linear:
 class _Block:
     def __init__(self, block: Block) -> None:
         self.pre_norm, self.attention = block.pre_norm, _Attention(block.attention)
-        self.sublayers: list[tuple[_Attention | _FeedForward, Norm]] = [
-            (self.attention, _norm(block.attention_norm))
-        ]
+        self.sublayers: list[tuple[_Attention | _FeedForward, Norm]] = [(self.attention, _norm(block.attention_norm))]
         if block.has_cross:
             cross = _Attention(block.cross_attention, over_memory=True)
             self.sublayers.append((cross, _norm(block.cross_norm)))

@@ -289,9 +289,7 @@ def _unscaled(fields: Fields, key: str) -> dict[str, Any]:
     """A table of rotary positions, empty where there is none."""
     table = fields.content.get(key) or {}
     allowed = {"rope_type": (None, "default"), "type": (None, "default")}
-    scaled = (
-        set(table) - {"rope_theta", "partial_rotary_factor", *allowed} if isinstance(table, dict) else {key}
-    )
+    scaled = set(table) - {"rope_theta", "partial_rotary_factor", *allowed} if isinstance(table, dict) else {key}
     if scaled or any(table.get(name) not in values for name, values in allowed.items()):
         fields.refuse(key, "null, or of the type 'default'")
     return dict(table)

@@ -76,9 +76,7 @@ class Bert(Family):
         """What the table of positions says of the model, where no setting does."""
         return {}
 
-    def _head(
-        self, fields: Fields, names: frozenset[str]
-    ) -> tuple[HeadConfig, tuple[str, ...], tuple[str, ...]]:
+    def _head(self, fields: Fields, names: frozenset[str]) -> tuple[HeadConfig, tuple[str, ...], tuple[str, ...]]:
         """The head that config.json names, or that the tensors are of, its labels, and a note where it is missing."""
         named = self.architecture_in(fields)
         if named in SENTENCE_KINDS or (named is None and f"{self.classifier}.weight" in names):

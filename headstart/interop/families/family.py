@@ -176,11 +176,7 @@ class Family:
 
     def head_obstacle(self, kind: str) -> str | None:
         """Why a run's head is none of those that it has."""
-        return (
-            None
-            if kind in self.heads
-            else f"head.kind is {kind!r}, and it has {', '.join(map(repr, self.heads))}"
-        )
+        return None if kind in self.heads else f"head.kind is {kind!r}, and it has {', '.join(map(repr, self.heads))}"
 
     def wanted(self, model: ModelConfig) -> Mapping[str, tuple[Any, ...]]:
         """The fields of a model that must have one of these values, which also decide the nearest family."""
@@ -237,9 +233,7 @@ def model_obstacle(model: ModelConfig, wanted: Mapping[str, tuple[Any, ...]]) ->
 # ---- tables of parts ----------------------------------------------------------------------------------------
 
 
-def linear(
-    ours: str, *theirs: str, rows: tuple[int, ...] = (), bias: bool = True, turned: bool = False
-) -> list[Part]:
+def linear(ours: str, *theirs: str, rows: tuple[int, ...] = (), bias: bool = True, turned: bool = False) -> list[Part]:
     """The weight of a layer, and its bias."""
     parts = [Part(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), rows, turned)]
     if bias:

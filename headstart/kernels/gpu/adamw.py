@@ -67,9 +67,7 @@ class _Tables(NamedTuple):
 class Updates:
     """The updates of one AdamW, whose learning rates are tensors; its betas and eps are the same for all."""
 
-    def __init__(
-        self, optimizer: torch.optim.AdamW, chunk: int = CHUNK, warps: tuple[int, int] = WARPS
-    ) -> None:
+    def __init__(self, optimizer: torch.optim.AdamW, chunk: int = CHUNK, warps: tuple[int, int] = WARPS) -> None:
         self._optimizer, self.chunk, self.warps = optimizer, chunk, warps
         # None is ever let go: captured graphs go on reading theirs.
         self._tables: dict[tuple[Any, ...], _Tables] = {}

@@ -101,9 +101,7 @@ def _kept(
             own_grad = _probabilities(own, top, log2_total, smoothing, VOCAB, IS_SMOOTH) - (1.0 - smoothing)
             for block in tl.static_range(len(blocks)):
                 first, second = _halves(blocks[block] ^ zero)
-                grads = _probabilities(
-                    tl.interleave(first, second), top, log2_total, smoothing, VOCAB, IS_SMOOTH
-                )
+                grads = _probabilities(tl.interleave(first, second), top, log2_total, smoothing, VOCAB, IS_SMOOTH)
                 is_own = tl.arange(0, BLOCK) == target - block * BLOCK
                 _put(logits, tl.where(is_own, own_grad, grads), block * BLOCK, VOCAB, BLOCK)
     else:
@@ -197,9 +195,7 @@ def long_row(
                 tl.store(logits + start + lanes, nothing, mask=start + lanes < VOCAB)
     else:
         own = _own(logits, bias, target)
-        highest, total, mean, first_highest = _first_pass(
-            logits, bias, VOCAB, IS_SMOOTH, correct is not None, BLOCK
-        )
+        highest, total, mean, first_highest = _first_pass(logits, bias, VOCAB, IS_SMOOTH, correct is not None, BLOCK)
         tl.store(losses + row, _loss(highest, total, own, mean, smoothing, IS_SMOOTH))
         if correct is not None:
             tl.store(correct + row, (first_highest == target).to(tl.int32))
@@ -251,9 +247,7 @@ def _first_pass(
 def _numbers(logits, bias, columns, VOCAB: tl.constexpr, EVICTION: tl.constexpr):
     """Some of a row's logits in float32; beyond its end minus infinity, which takes no part."""
     inside = columns < VOCAB
-    numbers = tl.load(logits + columns, mask=inside, other=-float("inf"), eviction_policy=EVICTION).to(
-        tl.float32
-    )
+    numbers = tl.load(logits + columns, mask=inside, other=-float("inf"), eviction_policy=EVICTION).to(tl.float32)
     if bias is not None:
         numbers += tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
     return numbers

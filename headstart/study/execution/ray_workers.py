@@ -249,9 +249,7 @@ class _ProgressBoard:
         return shares
 
 
-def _run_here(
-    work: Work, name: str, argument: Any, board: Any, folder: str, versions: dict[str, str]
-) -> _Report:
+def _run_here(work: Work, name: str, argument: Any, board: Any, folder: str, versions: dict[str, str]) -> _Report:
     """Run a task in the directory and with the versions of the process that started the study."""
     started, end = time.monotonic(), None
     try:

@@ -114,9 +114,7 @@ class Recipe(NamedTuple):
     sentences: list[str]
 
 
-def with_recipe(
-    question: Question, directory: Path, log: Callable[[str], None]
-) -> tuple[StudyConfig, dict[str, Any]]:
+def with_recipe(question: Question, directory: Path, log: Callable[[str], None]) -> tuple[StudyConfig, dict[str, Any]]:
     """The settings with the recipe's, and the fields of the model; chosen once, and kept in the directory."""
     file = directory / "recipe.json"
     if not file.exists():
@@ -153,9 +151,7 @@ class Decision:
         self.machine.prepare()
         self.kind: Any = self.machine.device.type
         self.tokens = sum(self.sizes.corpus_tokens) + self.sizes.rows * self.sizes.text_tokens
-        self.setup = (
-            SECONDS_A_MEGABYTE * self.tokens * BYTES_A_TOKEN / 1e6
-        )  # reading, and all that is not trained
+        self.setup = SECONDS_A_MEGABYTE * self.tokens * BYTES_A_TOKEN / 1e6  # reading, and all that is not trained
 
     def recipe(self) -> Recipe:
         size, step = self._size()
@@ -163,9 +159,7 @@ class Decision:
         works = self._works(settings)
         trials = self._plan(works, settings, self._measured(works.trial(arms_of(works.config.study)[-1])))
         study = self.question.answered(settings)[0].study
-        bases = (
-            len(study.objectives) * min(study.pretrain_seeds, study.seeds) * (1 + ("shuffled" in study.arms))
-        )
+        bases = len(study.objectives) * min(study.pretrain_seeds, study.seeds) * (1 + ("shuffled" in study.arms))
         phase, objective = works.config.pretrain[0], study.objectives[0]
         work = works.pretraining(phase, objective)
         pass_steps = (1 - VALID_SHARE) * self.tokens / (work.batch * work.lengths.source)
@@ -242,9 +236,7 @@ class Decision:
         finetune, study, sizes = works.config.finetune, works.config.study, self.sizes
         tries = len(learning_rates_of(finetune, works.model))
         text = step / finetune.batch * EVALUATION_SHARE
-        megabyte = (
-            TFIDF_SECONDS_A_MEGABYTE / SIDE_BY_SIDE[self.kind] * sizes.text_tokens * BYTES_A_TOKEN / 1e6
-        )
+        megabyte = TFIDF_SECONDS_A_MEGABYTE / SIDE_BY_SIDE[self.kind] * sizes.text_tokens * BYTES_A_TOKEN / 1e6
         scored = sizes.valid_rows + sizes.test_rows
         seconds, once = (len(study.budgets) - 1) * scored * megabyte, (sizes.rows + scored) * megabyte
         for arm in arms_of(study):
@@ -273,9 +265,7 @@ class Decision:
 
     # ---- words --------------------------------------------------------------------------------------------------
 
-    def _sentences(
-        self, settings: Sections, work: Workload, steps: int, seconds: tuple[float, float]
-    ) -> list[str]:
+    def _sentences(self, settings: Sections, work: Workload, steps: int, seconds: tuple[float, float]) -> list[str]:
         config = self.question.answered(settings)[0]
         study, tokens = config.study, work.batch * work.lengths.source
         objective, passes = study.objectives[0], steps * tokens / self.tokens

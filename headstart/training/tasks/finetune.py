@@ -156,9 +156,7 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
     return Task(config, tokenizer, model, objectives["train"], objectives.get("valid"), finish)
 
 
-def _read_sets(
-    sources: Sources, data: DataConfig, given: FinetuneSettings, console: Console
-) -> dict[str, LabelledSet]:
+def _read_sets(sources: Sources, data: DataConfig, given: FinetuneSettings, console: Console) -> dict[str, LabelledSet]:
     """The labelled sets, all of single texts or all of pairs, with a warning for each doubtful label."""
 
     def read(source: Source | LabelledSet) -> LabelledSet:

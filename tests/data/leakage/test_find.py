@@ -19,11 +19,7 @@ from headstart.data.leakage.text_key import folded_words, text_key
 from headstart.data.readers.documents import Piece, pieces
 
 DATA = os.environ.get("HEADSTART_DATA")
-WORDS = [
-    f"{first}{second}"
-    for first in "bcdfglmnprst"
-    for second in ("a", "eau", "ire", "on", "ude", "ette", "is")
-]
+WORDS = [f"{first}{second}" for first in "bcdfglmnprst" for second in ("a", "eau", "ire", "on", "ude", "ette", "is")]
 
 
 def sentence(seed, length=60):
@@ -63,9 +59,7 @@ def test_folding_by_pieces_is_folding_the_whole(parts):
 
 
 def naive_containment(one, other):
-    runs = [
-        {tuple(words[i : i + 3]) for i in range(len(words) - 2)} for words in map(folded_words, (one, other))
-    ]
+    runs = [{tuple(words[i : i + 3]) for i in range(len(words) - 2)} for words in map(folded_words, (one, other))]
     smaller, larger = sorted(runs, key=len)
     if len(smaller) < 10 or (len(smaller) < 25 and len(larger) > 2 * len(smaller)):
         return 0.0
@@ -205,8 +199,7 @@ def test_a_row_is_found_wherever_it_lies_in_a_long_document(lead):
     words = sentence(1, lead).split() + ORIGINAL.split() + sentence(2, 20_000).split()
     cut = [" ".join(words[start : start + 900]) + " " for start in range(0, len(words), 900)]
     whole = [
-        Piece(text, is_last, is_last)
-        for text, is_last in zip(cut, [*[False] * (len(cut) - 1), True], strict=True)
+        Piece(text, is_last, is_last) for text, is_last in zip(cut, [*[False] * (len(cut) - 1), True], strict=True)
     ]
     by_lines = [Piece(piece.text, True, piece.ends_document) for piece in whole]
     for corpus in (whole, by_lines):

@@ -29,9 +29,7 @@ def test_containment_is_the_share_of_the_smaller_set(changed):
     one = text(1)
     other = one[:changed] + text(2)[: 60 - changed]
     smaller, larger = sorted((runs(one), runs(other)), key=len)
-    assert containment(shingles_of(one), shingles_of(other)) == pytest.approx(
-        len(smaller & larger) / len(smaller)
-    )
+    assert containment(shingles_of(one), shingles_of(other)) == pytest.approx(len(smaller & larger) / len(smaller))
 
 
 def test_common_phrases_are_not_copies():

@@ -38,9 +38,7 @@ def test_cuts_of_the_byte_stream_do_not_matter(text, places):
 
 
 @settings(deadline=None)
-@given(
-    TEXT, st.sampled_from(["utf-16", "utf-32", "utf-16-le", "utf-8-sig"]), st.lists(st.integers(0, 10_000))
-)
+@given(TEXT, st.sampled_from(["utf-16", "utf-32", "utf-16-le", "utf-8-sig"]), st.lists(st.integers(0, 10_000)))
 def test_other_encodings_are_read_when_named(text, encoding, places):
     blocks = cut(text.encode(encoding), places)
     assert "".join(decoded(blocks, "f", Reading(encoding=encoding))) == text.removeprefix("\ufeff")

@@ -57,8 +57,7 @@ def enumerated(table, text, prompt, max_tokens, penalty, must_end=True):
         for tokens in itertools.product(range(1, logits.shape[-1]), repeat=length):
             steps = [*prompt, *tokens, END]
             whole = sum(
-                float(logits[a, b].log_softmax(-1)[c])
-                for a, b, c in zip(steps, steps[1:], steps[2:], strict=False)
+                float(logits[a, b].log_softmax(-1)[c]) for a, b, c in zip(steps, steps[1:], steps[2:], strict=False)
             )
             scored_length = length + 1
             if length == max_tokens and not must_end:
@@ -112,10 +111,7 @@ def test_a_narrow_beam_misses_what_a_wider_one_finds():
     table = Table(vocab=4, texts=20, seed=5)
     limits = Limits(end=END, max_tokens=[4] * 20)
     best = [
-        [
-            row[0].score
-            for row in beam_search(table_again, [[1, 2]] * 20, limits, GenerationConfig(beam=beams))
-        ]
+        [row[0].score for row in beam_search(table_again, [[1, 2]] * 20, limits, GenerationConfig(beam=beams))]
         for beams in (1, 3, 400)
         for table_again in [Table(vocab=4, texts=20, seed=5)]
     ]
@@ -249,9 +245,7 @@ def test_scores_of_the_n_best_match_a_forced_re_scoring(case):
         for found in hypotheses:
             expected = forced(model, sources and sources[row], prompts[row], found.tokens)
             assert found.log_probability == pytest.approx(expected, abs=1e-9)
-            assert found.score == pytest.approx(
-                expected / (len(found.tokens) + 1) ** beam.length_penalty, abs=1e-9
-            )
+            assert found.score == pytest.approx(expected / (len(found.tokens) + 1) ** beam.length_penalty, abs=1e-9)
 
 
 def repeats(tokens, size):
@@ -271,8 +265,7 @@ def test_every_rule_is_kept(case):
             assert has_ended
             whole = [*prompts[row], *tokens]
             is_stuck = all(
-                token in limits.never or repeats([*whole, token], size)
-                for token in range(1, model.config.output_vocab)
+                token in limits.never or repeats([*whole, token], size) for token in range(1, model.config.output_vocab)
             )
             assert len(tokens) <= most
             assert len(tokens) >= min(beam.min_tokens, most) or is_stuck, "too little, and more could come"

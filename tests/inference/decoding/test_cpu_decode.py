@@ -41,9 +41,7 @@ def logits(reader, prompt, present, steps, rows=None):
         for number in range(steps):
             if rows is not None and number == 2:
                 reader.select(rows)
-            found.append(
-                reader.read(tokens(len(found[-1] if number != 2 or rows is None else rows), 1, seed=number))
-            )
+            found.append(reader.read(tokens(len(found[-1] if number != 2 or rows is None else rows), 1, seed=number)))
     return found
 
 
@@ -126,9 +124,7 @@ def test_weights_that_have_changed_are_read_again():
             parameter.mul_(1.5)
     after = logits(CachedReader(model), tokens(1, 4), None, 3)[-1]
     assert not torch.allclose(before, after)
-    torch.testing.assert_close(
-        after, logits(UncachedReader(model), tokens(1, 4), None, 3)[-1], atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(after, logits(UncachedReader(model), tokens(1, 4), None, 3)[-1], atol=1e-5, rtol=1e-5)
 
 
 def test_a_model_that_nobody_uses_is_let_go():

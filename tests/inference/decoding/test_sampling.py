@@ -37,9 +37,7 @@ def test_top_p_by_hand():
 def test_temperature_sharpens_and_flattens():
     chances = (torch.arange(10_000) + 0.5) / 10_000
     for temperature, share in ((0.5, 0.64 / 0.68), (1.0, 0.8), (1e6, 0.5)):
-        tokens = sample(
-            logits_of(0.2, 0.8).expand(10_000, -1), chances, GenerationConfig(temperature=temperature)
-        )
+        tokens = sample(logits_of(0.2, 0.8).expand(10_000, -1), chances, GenerationConfig(temperature=temperature))
         assert tokens.double().mean().item() == pytest.approx(share, abs=1e-3)
 
 
@@ -58,9 +56,7 @@ def test_pick_has_the_right_frequencies():
 
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=8), st.floats(0, 1), st.data())
 def test_what_cannot_come_never_comes(values, chance, data):
-    forbidden = data.draw(
-        st.lists(st.sampled_from(range(len(values))), max_size=len(values) - 1, unique=True)
-    )
+    forbidden = data.draw(st.lists(st.sampled_from(range(len(values))), max_size=len(values) - 1, unique=True))
     logits = torch.tensor([values])
     logits[:, forbidden] = NEVER
     assert pick(logits, torch.tensor([chance])).item() not in forbidden

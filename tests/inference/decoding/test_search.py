@@ -72,10 +72,7 @@ def test_greedy_takes_the_likeliest_and_stops():
 
 def test_seeds_differ_and_repeat():
     model = make(preset("tiny", vocab=17))
-    texts = [
-        write(model, [[1]], config=GenerationConfig(temperature=2.0, seed=s), max_tokens=20)
-        for s in (1, 2, 1)
-    ]
+    texts = [write(model, [[1]], config=GenerationConfig(temperature=2.0, seed=s), max_tokens=20) for s in (1, 2, 1)]
     assert texts[0] == texts[2] != texts[1]
 
 

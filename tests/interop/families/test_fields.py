@@ -5,9 +5,7 @@ from refusals import refused
 
 from headstart.interop.families.fields import Fields
 
-FIELDS = Fields(
-    {"n": 3, "x": 0.5, "yes": True, "word": "relu", "none": None, "minus": -1, "odd": [1]}, "config.json"
-)
+FIELDS = Fields({"n": 3, "x": 0.5, "yes": True, "word": "relu", "none": None, "minus": -1, "odd": [1]}, "config.json")
 
 
 def test_values_are_of_the_type_that_is_asked_for():

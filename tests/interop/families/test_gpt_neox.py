@@ -27,9 +27,7 @@ def test_it_has_the_published_parameters():
     assert (found.model.positions, found.model.rotary_base, found.model.tied) == ("rotary", 10_000, False)
 
 
-@pytest.mark.parametrize(
-    "change", [{"use_parallel_residual": True}, {"rotary_pct": 0.25}, {"attention_bias": False}]
-)
+@pytest.mark.parametrize("change", [{"use_parallel_residual": True}, {"rotary_pct": 0.25}, {"attention_bias": False}])
 def test_what_we_cannot_compute_is_refused_by_name(change):
     with refused("unsupported", next(iter(change))):
         described(**change)

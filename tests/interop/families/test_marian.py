@@ -97,9 +97,7 @@ def test_in_and_out_again_gives_the_same_files(kind):
     french, english = marian_models.sentences()
     assert_same_model(load(imported(kind)), after, french[5:9], english[5:9])
     old, new = load_file(before / "model.safetensors"), load_file(after / "model.safetensors")
-    assert {name: tensor.shape for name, tensor in old.items()} == {
-        name: t.shape for name, t in new.items()
-    } or (
+    assert {name: tensor.shape for name, tensor in old.items()} == {name: t.shape for name, t in new.items()} or (
         kind == "untied" and set(old) - set(new) == {"model.shared.weight"}  # which nothing reads
     )
     assert all(torch.equal(old[name], new[name]) for name in new)
@@ -278,9 +276,7 @@ def test_an_imported_run_is_translated_with_and_evaluated(tmp_path, capsys):
     french, english = marian_models.sentences()
     lines, pairs = tmp_path / "lines.txt", tmp_path / "pairs.tsv"
     lines.write_text("\n".join(french[:3]) + "\n", encoding="utf-8")
-    pairs.write_text(
-        "".join(f"{a}\t{b}\n" for a, b in zip(french[:4], english[:4], strict=True)), encoding="utf-8"
-    )
+    pairs.write_text("".join(f"{a}\t{b}\n" for a, b in zip(french[:4], english[:4], strict=True)), encoding="utf-8")
     assert headstart(["translate", str(imported("joint")), str(lines), "--beam", "1", "--threads", "1"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
     assert (

@@ -29,9 +29,7 @@ def parts(batch, queries, keys, seed=0, width=6):
 def same_with_grads(found, expected, inputs):
     torch.testing.assert_close(found, expected)
     grads = torch.linspace(-1, 1, found.numel(), dtype=found.dtype).view_as(found)
-    torch.testing.assert_close(
-        torch.autograd.grad(found, inputs, grads), torch.autograd.grad(expected, inputs, grads)
-    )
+    torch.testing.assert_close(torch.autograd.grad(found, inputs, grads), torch.autograd.grad(expected, inputs, grads))
 
 
 def dense(varlen, causal):

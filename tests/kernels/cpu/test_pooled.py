@@ -105,16 +105,12 @@ def test_a_text_of_nothing_gives_zeros_to_the_head():
     model = made("post-norm causal", HeadConfig(kind="classification"))
     tokens, present = batch_of([3, 2])
     present[1] = False
-    torch.testing.assert_close(
-        model(tokens, present=present)[1], model.head.of_pooled(torch.zeros(16).double())
-    )
+    torch.testing.assert_close(model(tokens, present=present)[1], model.head.of_pooled(torch.zeros(16).double()))
 
 
 def test_where_a_pooled_token_does_not_see_all_others_the_whole_text_is_read():
     tokens, present = batch_of([3, 2])
-    causal, bert, rotary = (
-        made(name).base for name in ("post-norm causal", "bert", "pre-norm rotary causal")
-    )
+    causal, bert, rotary = (made(name).base for name in ("post-norm causal", "bert", "pre-norm rotary causal"))
     assert read_pooled(causal, tokens, "last", {"present": present}).shape == (2, 16)
     assert read_pooled(bert, tokens, "first", {}).shape == (2, 16)
     for base, pooling in ((causal, "first"), (causal, "mean"), (bert, "mean"), (rotary, "last")):

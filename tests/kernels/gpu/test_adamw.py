@@ -85,9 +85,7 @@ class Case(NamedTuple):
     steps: list[tuple[list[Tensor | None], float, bool]]
 
 
-def case(
-    sizes, *, groups=None, factors=(0.5, 2.0, 0.01), scale=1.0, others=(), untaken=(), missing=None
-) -> Case:
+def case(sizes, *, groups=None, factors=(0.5, 2.0, 0.01), scale=1.0, others=(), untaken=(), missing=None) -> Case:
     draws = torch.Generator().manual_seed(len(sizes))
 
     def numbers(shape, size=scale):
@@ -115,9 +113,7 @@ ODD = [
     (1,),
 ]  # chunks of 64 that end before, with and behind their tensors
 CASES = {
-    "groups": case(
-        ODD, groups=[([0, 3], 0.1, 0.01), ([1, 2], 0.0, 0.03), ([5, 4], 0.3, 0.002)], untaken=(1,)
-    ),
+    "groups": case(ODD, groups=[([0, 3], 0.1, 0.01), ([1, 2], 0.0, 0.03), ([5, 4], 0.3, 0.002)], untaken=(1,)),
     "others": case([(70,), (3,)], others=[(65,), (9,)], factors=(0.5,)),
     "large": case([(130,)], scale=1e8, factors=(1e-8, 1e-9)),
     "small": case([(130,)], scale=1e-9, factors=(1.0, 0.5)),
@@ -182,12 +178,8 @@ def same_memory(memory, exact_memory):
     assert all(one.dtype == torch.float32 for one in memory.values())
     assert memory["step"] == exact_memory["step"]
     largest = float(exact_memory["exp_avg"].abs().max())
-    torch.testing.assert_close(
-        memory["exp_avg"].double(), exact_memory["exp_avg"], rtol=1e-6, atol=1e-6 * largest
-    )
-    torch.testing.assert_close(
-        memory["exp_avg_sq"].double(), exact_memory["exp_avg_sq"], rtol=1e-6, atol=1e-44
-    )
+    torch.testing.assert_close(memory["exp_avg"].double(), exact_memory["exp_avg"], rtol=1e-6, atol=1e-6 * largest)
+    torch.testing.assert_close(memory["exp_avg_sq"].double(), exact_memory["exp_avg_sq"], rtol=1e-6, atol=1e-44)
 
 
 @needs_triton
@@ -238,9 +230,7 @@ def test_addresses_are_written_again_when_they_change_and_in_every_captured_grap
         (False, 16),
         (False, 32),
     ):
-        monkeypatch.setattr(
-            "headstart.kernels.gpu.adamw._is_capturing", lambda params, answer=is_capturing: answer
-        )
+        monkeypatch.setattr("headstart.kernels.gpu.adamw._is_capturing", lambda params, answer=is_capturing: answer)
         assert updates._on_device([addresses], params).tolist() == [addresses]
     assert [call.args[0] for call in write.call_args_list] == [[16], [16], [32], [32]]
 
@@ -328,9 +318,7 @@ def test_tables_are_not_made_while_a_graph_is_captured(monkeypatch):
 def test_a_captured_update_is_the_same_to_the_bit():
     def made():
         weights = [torch.linspace(-1, 1, n, device="cuda").requires_grad_() for n in (5000, 3)]
-        optimizer = torch.optim.AdamW(
-            weights, lr=torch.tensor(0.1, device="cuda"), fused=True, capturable=True
-        )
+        optimizer = torch.optim.AdamW(weights, lr=torch.tensor(0.1, device="cuda"), fused=True, capturable=True)
         return weights, Updates(optimizer), optimizer
 
     def update(weights, updates):

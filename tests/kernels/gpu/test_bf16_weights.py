@@ -46,9 +46,7 @@ def learnt(step, number, micro_batches):
     """The gradients of a step, and what it found; then the update is made."""
     step.model.train()
     batch = step.objective.batch_at(0, number)
-    parts = [
-        to_device(part, step.machine.device) for part, _ in rank_micro_batches(batch, micro_batches, 0, 1)
-    ]
+    parts = [to_device(part, step.machine.device) for part, _ in rank_micro_batches(batch, micro_batches, 0, 1)]
     sums = step.forward_backward(parts, number)
     gradients = {name: p.grad.clone() for name, p in step.model.named_parameters() if p.grad is not None}
     return {**gradients, "found": step.update(sums).values}
@@ -104,14 +102,9 @@ def test_wider_heads_are_made_of_copies():
 
 
 def test_attention_over_another_text_is_made_of_copies():
-    model = build(
-        preset("transformer-tiny", **SHAPE, decoder_depth=1, **QUIET), HeadConfig(kind="translation")
-    )
+    model = build(preset("transformer-tiny", **SHAPE, decoder_depth=1, **QUIET), HeadConfig(kind="translation"))
     source, target = torch.randint(50, (3, 7)), torch.randint(50, (3, 5))
-    runs = [
-        SimpleNamespace(dtype=dtype, forward=lambda base: base(source, target))
-        for dtype in (None, torch.bfloat16)
-    ]
+    runs = [SimpleNamespace(dtype=dtype, forward=lambda base: base(source, target)) for dtype in (None, torch.bfloat16)]
     assert_same(*(gradients_of(model.base, run) for run in runs))
 
 
@@ -211,9 +204,7 @@ def test_one_graph_serves_all_blocks_and_casts_no_weight():
     assert counters["stats"]["unique_graphs"] == 1
     assert not counters["graph_break"]
     # Casts are of what the blocks compute, (2, 4, …), never of a weight or its gradient.
-    casts = [
-        node.meta["val"].shape for graph in graphs for node in graph.graph.nodes if "_to_copy" in str(node)
-    ]
+    casts = [node.meta["val"].shape for graph in graphs for node in graph.graph.nodes if "_to_copy" in str(node)]
     assert len(graphs) == 2
     assert {len(shape) for shape in casts} == {3}
 

@@ -19,9 +19,7 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "ffn_dropout": 0.0}
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("length", [4, 64, 130])
 def test_rows_that_see_nothing_give_zeros_and_finite_gradients(dtype, length):
-    query, key, value = (
-        torch.randn(2, 4, length, 64, device="cuda").to(dtype).requires_grad_() for _ in range(3)
-    )
+    query, key, value = (torch.randn(2, 4, length, 64, device="cuda").to(dtype).requires_grad_() for _ in range(3))
     present = torch.ones(2, length, dtype=torch.bool, device="cuda")
     present[0, :3] = present[1] = False
     mask = build_mask(length, length, causal=True, keys_present=present, device="cuda")

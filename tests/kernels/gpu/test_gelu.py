@@ -40,9 +40,7 @@ def test_small_values_of_negative_numbers_are_right_to_a_thousandth():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_bf16_number_is_right_to_a_step(kind):
-    x = EVERY_BF16[
-        EVERY_BF16.isfinite() & (EVERY_BF16.abs() < 1e18)
-    ]  # beyond, the cubes of "tanh" are infinite
+    x = EVERY_BF16[EVERY_BF16.isfinite() & (EVERY_BF16.abs() < 1e18)]  # beyond, the cubes of "tanh" are infinite
     for found, true in zip(with_grad(KINDS[kind][0].apply, x), truth(kind, x), strict=True):
         assert found.dtype == torch.bfloat16
         assert ((found - true).abs() <= 2**-8 * true.abs() + 1e-8).all()

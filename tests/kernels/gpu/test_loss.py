@@ -83,9 +83,7 @@ for rows, vocab in ((3, 40), (3, 4_096), (3, 20_000)):
         f"{vocab} of equal logits": case(rows, vocab, scale=0.0),
         f"{vocab} rows apart": case(rows, vocab, gap=24, smoothing=0.1),
         f"{vocab} minus infinity": with_values(case(rows, vocab), {(0, 7): -torch.inf, (2, 31): -torch.inf}),
-        f"{vocab} all ignored": case(rows, vocab, ignored=rows)._replace(
-            targets=torch.full((rows,), IGNORED)
-        ),
+        f"{vocab} all ignored": case(rows, vocab, ignored=rows)._replace(targets=torch.full((rows,), IGNORED)),
         f"{vocab} without grads": case(rows, vocab, bias=True, smoothing=0.1, wants_grads=False),
         f"{vocab} without correct": case(rows, vocab, wants_correct=False),
         f"{vocab} tied": tied(vocab),
@@ -190,10 +188,7 @@ assert "triton" not in sys.modules
 @pytest.mark.parametrize("vocab", [300, 20_000])
 def test_on_a_gpu_loss_and_gradients_are_those_of_a_cpu(vocab):
     draws = torch.Generator().manual_seed(0)
-    exact = [
-        torch.randn(*shape, generator=draws, dtype=torch.float64)
-        for shape in ((9, 16), (vocab, 16), (vocab,))
-    ]
+    exact = [torch.randn(*shape, generator=draws, dtype=torch.float64) for shape in ((9, 16), (vocab, 16), (vocab,))]
     targets = torch.randint(vocab, (9,), generator=draws)
     targets[4] = IGNORED
     results = []

@@ -78,9 +78,7 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(ray, tmp_path, 
     results = run_on_ray(tasks, worker_tasks.work, 1, resources=ONE_CORE)
     assert results["a"].error is None
     assert (tmp_path / "a").exists()
-    assert results["b"].error.startswith(
-        "its process died 3 times without progress (The worker died unexpectedly"
-    )
+    assert results["b"].error.startswith("its process died 3 times without progress (The worker died unexpectedly")
     assert results["c"].error is None
 
 
@@ -143,9 +141,7 @@ except Interrupted as error:
 def started(place):
     """A process with a Ray of its own, both workers of which are at work; and their process ids."""
     environment = {**os.environ, "PYTHONPATH": TESTS}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(place)], env=environment, start_new_session=True
-    )
+    parent = subprocess.Popen([sys.executable, "-c", PROGRAM, str(place)], env=environment, start_new_session=True)
     pids = [place / "a.pid", place / "b.pid"]
     deadline = time.monotonic() + 120
     while not all(pid.exists() and pid.read_text() for pid in pids) and time.monotonic() < deadline:
@@ -194,9 +190,7 @@ assert "RAY_AUTH_TOKEN" not in os.environ
 def test_a_ray_of_its_own_does_not_talk_to_strangers():
     done = subprocess.run([sys.executable, "-c", STRANGER], stderr=subprocess.PIPE, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert (
-        "Authentication token is missing or incorrect" in done.stderr
-    )  # where a study's standard output goes
+    assert "Authentication token is missing or incorrect" in done.stderr  # where a study's standard output goes
 
 
 def test_nothing_to_do_starts_no_ray(monkeypatch):

@@ -22,9 +22,7 @@ def tasks_of(place, **kinds):
 def test_every_task_is_done_and_told_of(tmp_path):
     heard = []
     tasks = tasks_of(tmp_path, **{f"t{number}": "works" for number in range(5)})
-    results = run_in_processes(
-        tasks, worker_tasks.work, 2, on_result=lambda result: heard.append(result.name)
-    )
+    results = run_in_processes(tasks, worker_tasks.work, 2, on_result=lambda result: heard.append(result.name))
     assert {name: result.error for name, result in results.items()} == dict.fromkeys(heard)
     assert sorted(heard) == [f"t{number}" for number in range(5)]
     assert all((tmp_path / name).exists() for name in heard)
@@ -61,10 +59,7 @@ def test_a_process_whose_gpu_failed_does_no_more_tasks(tmp_path):
     said = []
     results = run_in_processes(tasks, worker_tasks.work, 1, log=said.append)
     assert results["a"].error is results["c"].error is None
-    assert (
-        results["b"].error
-        == "its process died 3 times without progress (CUDA error: unspecified launch failure)"
-    )
+    assert results["b"].error == "its process died 3 times without progress (CUDA error: unspecified launch failure)"
     for name, tries in (("a", 2), ("b", 3)):
         processes = (tmp_path / f"{name}.tries").read_text().split()
         assert len(set(processes)) == len(processes) == tries
@@ -81,9 +76,7 @@ def test_a_task_that_comes_further_each_time_is_tried_as_often_as_it_takes(tmp_p
 def test_who_finds_no_memory_beside_others_is_tried_again_among_fewer(tmp_path):
     said = []
     first, last = "finds no memory at first", "works when others found no memory"
-    results = run_in_processes(
-        tasks_of(tmp_path, a=first, b=first, c=last), worker_tasks.work, 3, log=said.append
-    )
+    results = run_in_processes(tasks_of(tmp_path, a=first, b=first, c=last), worker_tasks.work, 3, log=said.append)
     assert {result.error for result in results.values()} == {None}
     assert sorted(line[:1] for line in said) == ["a", "b"]
     tried = "out of memory beside other tasks; retrying with"

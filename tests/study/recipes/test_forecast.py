@@ -68,9 +68,7 @@ def test_what_costs_more_takes_longer(study):
     parts = parts_of(study)
     assert parts["frozen-causal, 40 labels"].seconds < parts["finetuned-causal, 40 labels"].seconds
     assert parts["scratch-causal, 40 labels"].seconds < parts["scratch-long, 40 labels"].seconds
-    assert (
-        parts_of(study, CARDS["h200"])["pretraining, causal"].seconds < parts["pretraining, causal"].seconds
-    )
+    assert parts_of(study, CARDS["h200"])["pretraining, causal"].seconds < parts["pretraining, causal"].seconds
 
 
 def test_the_command_prints_the_whole(study, capsys):
@@ -82,9 +80,7 @@ def test_the_command_prints_the_whole(study, capsys):
     assert "on 2 cores" in capsys.readouterr().out.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("rates", "words"), [("", "3 learning rates"), ("learning_rates = [1e-3]", "1 learning rate")]
-)
+@pytest.mark.parametrize(("rates", "words"), [("", "3 learning rates"), ("learning_rates = [1e-3]", "1 learning rate")])
 def test_the_rates_are_counted_in_figures(study, rates, words):
     study.write_text(study.read_text().replace("learning_rates = [1e-3, 1e-4]", rates))
     target = cpu(2)

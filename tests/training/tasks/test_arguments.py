@@ -120,9 +120,7 @@ def test_a_run_without_a_directory_of_its_own_is_found_again(files, tmp_path, mo
 def test_the_signature_shows_every_setting():
     shown = inspect.signature(headstart.pretrain).parameters
     assert {*PretrainSettings.names(), "width", "device", "out", "machine"} <= set(shown)
-    assert {*FinetuneSettings.names(), "width", "device"} <= set(
-        inspect.signature(headstart.finetune).parameters
-    )
+    assert {*FinetuneSettings.names(), "width", "device"} <= set(inspect.signature(headstart.finetune).parameters)
 
 
 # ---- the tokenizer --------------------------------------------------------------------------------------------

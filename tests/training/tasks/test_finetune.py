@@ -33,9 +33,7 @@ def files(tmp_path_factory):
     place = tmp_path_factory.mktemp("data")
     lines = [" ".join(text.capitalize() for text in small.sentences(3, seed)) for seed in range(60)]
     (place / "corpus.txt").write_text("\n".join(lines) + "\n")
-    rows = [
-        {"text": text, "label": "oui" if "belle" in text else "non"} for text in small.sentences(60, seed=99)
-    ]
+    rows = [{"text": text, "label": "oui" if "belle" in text else "non"} for text in small.sentences(60, seed=99)]
     (place / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:40]))
     (place / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[40:]))
     numbers = [{"text": row["text"], "label": len(row["text"]) / 50} for row in rows]
@@ -43,8 +41,7 @@ def files(tmp_path_factory):
     many = [{"text": r["text"], "label": [w for w in ("belle", "triste") if w in r["text"]]} for r in rows]
     (place / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in many))
     pairs = [
-        {"text_a": r["text"], "text_b": q["text"], "label": r["label"]}
-        for r, q in zip(rows, rows[::-1], strict=True)
+        {"text_a": r["text"], "text_b": q["text"], "label": r["label"]} for r, q in zip(rows, rows[::-1], strict=True)
     ]
     (place / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
     return place

@@ -126,9 +126,7 @@ def test_a_pretrained_base_starts_the_encoder_the_decoder_or_both(tmp_path, kind
             is_same = torch.allclose(here, theirs[name], atol=1e-6)
             is_constant = name.endswith(("norm.weight", "bias"))  # those start the same anyway
             assert is_same == (stack in stacks) or is_constant, name
-    assert torch.allclose(
-        own["base.embedding.tokens.weight"], theirs["base.embedding.tokens.weight"], atol=1e-6
-    )
+    assert torch.allclose(own["base.embedding.tokens.weight"], theirs["base.embedding.tokens.weight"], atol=1e-6)
     assert run.config.frame == base.config.frame
     assert run.config.translation.start_into == (into or "encoder")
     assert run.config.start == base.digest
@@ -195,9 +193,7 @@ def test_evaluate_gives_the_loss_the_perplexity_and_the_scores_with_their_signat
     assert found.count == 15
     for name, value in result["valid"].items():
         assert found.metrics[name] == pytest.approx(value)
-    assert found.metrics["perplexity"] == pytest.approx(
-        torch.tensor(found.metrics["cross_entropy"]).exp().item()
-    )
+    assert found.metrics["perplexity"] == pytest.approx(torch.tensor(found.metrics["cross_entropy"]).exp().item())
     assert found.details["signatures"] == result["signatures"]
     greedy = evaluate_run(
         translators.run_of(),
@@ -213,19 +209,14 @@ def test_evaluate_cuts_at_a_length_for_the_loss_and_for_the_translations_alike()
     run, file = translators.run_of(), translators.files()["test"]
     found = evaluate_run(run, file, tiny_runs.MACHINE, length=6)
     translator = dataclasses.replace(Translator.of(run, tiny_runs.MACHINE), length=6)
-    assert (
-        found.metrics.items()
-        >= score_pairs(translator, read_pairs(file), GenerationConfig(beam=5)).values.items()
-    )
+    assert found.metrics.items() >= score_pairs(translator, read_pairs(file), GenerationConfig(beam=5)).values.items()
     assert found.metrics["chrf"] != evaluate_run(run, file, tiny_runs.MACHINE).metrics["chrf"]
 
 
 def test_pairs_longer_than_a_batch_of_the_training_are_measured(tmp_path):
     long = " ".join(small.sentences(30))
     (tmp_path / "long.tsv").write_text(f"le livre\tlivre le\n{long}\t{long}\n")
-    result = translators.train(
-        tmp_path / "run", batch_tokens=48, length=24, test=tmp_path / "long.tsv", labels=9
-    )
+    result = translators.train(tmp_path / "run", batch_tokens=48, length=24, test=tmp_path / "long.tsv", labels=9)
     assert set(result["test"]) == {"bleu", "chrf"}
     found = evaluate_run(load(tmp_path / "run"), tmp_path / "long.tsv", tiny_runs.MACHINE, length=60)
     assert found.count == 2
@@ -289,8 +280,7 @@ def test_a_batch_that_is_shorter_than_a_pair_is_refused(tmp_path):
 def test_pairs_may_be_in_memory(tmp_path):
     files = {name: read_pairs(path) for name, path in translators.files().items()}
     frames = {
-        name: pandas.DataFrame({"source": pairs.sources, "target": pairs.targets})
-        for name, pairs in files.items()
+        name: pandas.DataFrame({"source": pairs.sources, "target": pairs.targets}) for name, pairs in files.items()
     }
     by_file, by_frame = tmp_path / "files", tmp_path / "frames"
     translators.train(by_file)
