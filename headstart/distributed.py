@@ -24,6 +24,7 @@ T = TypeVar("T")
 TIMEOUT = datetime.timedelta(hours=12)
 JOIN_TIMEOUT = datetime.timedelta(minutes=30)
 REPORT_SECONDS = 5.0
+SIGNS_OF_LOSS = ("gloo", "NCCL", "Connection", "Broken pipe")  # in an error that says that another process is gone
 GPU_STEPS_BETWEEN = 8  # ranks agree on the host, which waits for the slowest
 
 
@@ -84,7 +85,7 @@ class Ranks:
             self._report_once(error)
             raise
         except RuntimeError as error:
-            if not _is_connection_lost(error):
+            if not isinstance(error, dist.DistError) and not any(sign in str(error) for sign in SIGNS_OF_LOSS):
                 raise
             lost = TryAgain(
                 "the connection to the other ranks is lost: one of them has ended",
@@ -119,8 +120,7 @@ class Ranks:
             time.sleep(0.01)
             missing = [rank for rank in missing if not store.check([f"thanks-{own}-{rank}"])]
         if missing:
-            what = f"{len(missing)} of {self.world} ranks have not come"
-            raise TryAgain(what, fix="start all of them again")
+            raise TryAgain(f"{len(missing)} of {self.world} ranks have not come", fix="start all of them again")
         return own
 
     def _report_once(self, error: HeadstartError) -> None:
@@ -187,8 +187,7 @@ class Ranks:
             same = HeadstartError(known["error"], code=known["code"])
             same.exit_code = known["exit_code"]
             raise same
-        result: T = known["result"]
-        return result
+        return known["result"]
 
     def first_then_others(self, work: Callable[[], T]) -> T:
         """The first rank does the work, then the others, who find what it made."""
@@ -198,9 +197,3 @@ class Ranks:
 
 
 ALONE = Ranks()
-
-
-def _is_connection_lost(error: Exception) -> bool:
-    """Whether an error says that another process is gone."""
-    signs = ("gloo", "NCCL", "Connection", "Broken pipe")
-    return isinstance(error, dist.DistError) or any(sign in str(error) for sign in signs)

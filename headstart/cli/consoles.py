@@ -87,8 +87,7 @@ def printed(text: str) -> str:
 
 def table_console() -> Console:
     """Standard output, as wide as its terminal; where it is none, as wide as a table needs: nothing is cut."""
-    width = None if sys.stdout.isatty() else 1000
-    return Console(highlight=False, soft_wrap=True, width=width)
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
 
 
 def plain_table(
@@ -118,9 +117,8 @@ def _bars(*columns: progress.ProgressColumn) -> progress.Progress:
     console = Console(stderr=True)
     # Lines that are printed meanwhile appear above the bar, unless they go to a file.
     return progress.Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal,
-        redirect_stdout=sys.stdout.isatty(),
-    )  # fmt: skip
+        *columns, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=sys.stdout.isatty()
+    )
 
 
 def _plain_bar() -> progress.Progress:

@@ -56,8 +56,7 @@ def data_check(
     with byte_progress(corpus) as bar:
         if corpus:
             bar.stage("reading the corpus")
-        how = Reading(**reading.given())
-        report = check_data(paths, corpus, task=task, reading=how, on_bytes=bar.advance)
+        report = check_data(paths, corpus, task=task, reading=Reading(**reading.given()), on_bytes=bar.advance)
     if common.json:
         print(json.dumps(report.as_json(), indent=2))
     else:

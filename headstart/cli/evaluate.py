@@ -8,15 +8,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from headstart.cli.consoles import (
-    log,
-    open_model,
-    open_run,
-    plain_table,
-    progress_bar,
-    spinner,
-    table_console,
-)
+from headstart.cli.consoles import log, open_model, open_run, plain_table, progress_bar, spinner, table_console
 from headstart.cli.options import BEAM, READING, BeamFlags, Common, CommonFlags, ReadingFlags, RunPath
 from headstart.config.generation import BEAM_OF_FIVE
 from headstart.errors import visible

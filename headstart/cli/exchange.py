@@ -55,12 +55,7 @@ def export(
 
 
 def import_(
-    directory: Path,
-    *,
-    out: Path,
-    pairs: Switch = False,
-    length: int | None = None,
-    common: CommonFlags = Common(),
+    directory: Path, *, out: Path, pairs: Switch = False, length: int | None = None, common: CommonFlags = Common()
 ) -> None:
     """Make a run of a Hugging Face checkpoint in a local directory: fine-tune, study, generate, serve it.
 

@@ -87,11 +87,7 @@ def mask(
 
 
 def positions(
-    *,
-    width: int = 64,
-    length: int = 100,
-    out: SvgPath = Path("positions.svg"),
-    common: CommonFlags = Common(),
+    *, width: int = 64, length: int = 100, out: SvgPath = Path("positions.svg"), common: CommonFlags = Common()
 ) -> None:
     """Draw the sinusoidal positions: what is added where, and how alike positions are.
 
@@ -113,8 +109,7 @@ def positions(
 
     table = sinusoids(torch.arange(length), width).numpy()
     _write(out, positions_chart(table))
-    data = {"out": str(out), "positions": table.tolist()}
-    print(json.dumps(data) if common.json else visible(f"wrote {out}"))
+    print(json.dumps({"out": str(out), "positions": table.tolist()}) if common.json else visible(f"wrote {out}"))
 
 
 def attention(

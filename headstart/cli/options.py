@@ -171,8 +171,5 @@ _ELSEWHERE = {*TrainingSettings.names(), *Reading.names(), "vocab"}
 PretrainFlags, PRETRAIN = flags([*all_but(training.ValidFile), *all_but(training.PretrainSettings, *_ELSEWHERE)])
 _ELSEWHERE |= {one.name for one in _TRANSLATION}
 FinetuneFlags, FINETUNE = flags(
-    [
-        *settings_named("valid", "test", of=training.LabelledFiles),
-        *all_but(training.FinetuneSettings, *_ELSEWHERE),
-    ]
+    [*settings_named("valid", "test", of=training.LabelledFiles), *all_but(training.FinetuneSettings, *_ELSEWHERE)]
 )

@@ -14,11 +14,10 @@ from rich.console import Console
 from headstart.cli import options, plan_tables
 from headstart.cli.consoles import table_console
 from headstart.cli.options import Common, Paths, PresetName, Switch, conflict
-from headstart.config.defaults import VOCAB
 from headstart.config.model import HeadConfig, HeadKind, usual_pooling
 from headstart.config.presets import preset as preset_config
 from headstart.config.schema import settings
-from headstart.config.training import TrainingSettings, seconds_in
+from headstart.config.training import TokenizerConfig, TrainingSettings, seconds_in
 from headstart.errors import UserError
 from headstart.hardware import first_gpu
 from headstart.planning import calibration, choice, machines
@@ -207,7 +206,7 @@ def _budget(preset: str, given: dict[str, Any], resources: choice.Resources, cor
     tokens, target, head = resources.corpus_tokens, resources.target, resources.head
     if not tokens:
         raise UserError("--budget without a corpus", fix="give --corpus FILE, or --tokens N", code="missing")
-    given = {"vocab": VOCAB, **given}
+    given = {"vocab": TokenizerConfig.vocab, **given}
     asked = preset_config(preset, **given)
     if asked.decoder_depth:
         fix = "choose a single stack, such as --preset modern-small"
@@ -233,8 +232,7 @@ def _calibrate(common: PlanCommon) -> int:
     from headstart.training.calibration.calibrate import calibrate
 
     if not _is_here(common):
-        what = f"--calibrate for {common.device}"
-        raise conflict(what, "only this machine can be measured: leave --device out")
+        raise conflict(f"--calibrate for {common.device}", "only this machine can be measured: leave --device out")
     console = Console(stderr=True, highlight=False)
     log = console.print if console.is_terminal else lambda line: None
     measured = calibrate(choose(common.device, common.precision, common.threads), log)  # type: ignore[arg-type]

@@ -27,9 +27,7 @@ UNKNOWN_CORPUS = "CORPUS"  # where the number of tokens was given alone
 _OBJECTIVES: dict[HeadKind, str] = {"lm": "causal", "masked": "masked", "masked-nsp": "masked-nsp"}
 _SHAPE = ("vocab", "width", "depth", "heads", "ffn")
 _IMPLIED = ("direction", "tokenizer")  # pretraining takes them from the objective and from the tokenizer
-_DEFAULTS = {
-    "objective": "causal", "accumulate": 1, "device": "auto", "precision": "auto", "threads": None, "seed": 0,
-}  # fmt: skip
+_DEFAULTS = {"objective": "causal", "accumulate": 1, "device": "auto", "precision": "auto", "threads": None, "seed": 0}
 
 
 def _percent(share: float, sign: str = "") -> str:
@@ -189,8 +187,7 @@ def show_forecast(console: Console, planned: dict[str, Any], *, target: Target) 
         count, steps, seconds = part["count"], part["steps"], part["seconds"]
         each, together = f"{seconds / count:.3g}", format_duration(seconds)
         rows.append((part["name"], f"{count:,}", f"{steps:,}", each, together))
-    titles = ["how often", "steps each", "seconds each", "together"]
-    console.print(plain_table("part", numbers=titles, rows=rows))
+    console.print(plain_table("part", numbers=["how often", "steps each", "seconds each", "together"], rows=rows))
     for line in planned["assumptions"]:
         console.print(f"[dim]{visible(line)}[/dim]")
     console.print(f"\n[bold]{format_duration(planned['seconds'])} on {target.title}[/bold]")

@@ -5,24 +5,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headstart.cli.consoles import log, log_truncated, open_model, open_run, read_texts, spinner
-from headstart.cli.options import (
-    TEXT_READING,
-    Common,
-    CommonFlags,
-    RunPath,
-    TextFile,
-    TextReadingFlags,
-    conflict,
-)
+from headstart.cli.options import TEXT_READING, Common, CommonFlags, RunPath, TextFile, TextReadingFlags, conflict
 from headstart.errors import UserError
 
 
 def predict(
-    run: Path,
-    file: TextFile = "-",
-    *,
-    reading: TextReadingFlags = TEXT_READING,
-    common: CommonFlags = Common(),
+    run: Path, file: TextFile = "-", *, reading: TextReadingFlags = TEXT_READING, common: CommonFlags = Common()
 ) -> None:
     """A JSON line for each text, in their order: its label and the probabilities of all.
 
@@ -87,8 +75,7 @@ def embed(
         if out.suffix != ".safetensors":
             raise UserError("--out is a .safetensors file", where=out, fix=f"{out.stem}.safetensors")
         if not out.parent.is_dir():
-            what = "there is no such directory"
-            raise UserError(what, where=out.parent, fix="make it first", code="no-file")
+            raise UserError("there is no such directory", where=out.parent, fix="make it first", code="no-file")
     loaded, machine = open_run(run, "embed", common)
     texts = read_texts(file, loaded, reading.given())
     kept, cut_count = list[Any](), 0
@@ -107,6 +94,5 @@ def embed(
         width = loaded.config.model.width
         table = np.stack(kept) if kept else np.zeros((0, width), np.float32)
         with atomic_file(out, table.nbytes) as written:
-            about = {"run": loaded.digest, "pool": pool}
-            save_file({"vectors": np.ascontiguousarray(table)}, written.name, about)
+            save_file({"vectors": np.ascontiguousarray(table)}, written.name, {"run": loaded.digest, "pool": pool})
         log(f"{out}: {len(kept):,} vectors of {width:,} numbers")

@@ -37,8 +37,7 @@ def runs(directory: Path = Path("runs"), *, common: CommonFlags = Common()) -> N
 
     summaries = list_runs(directory)
     if common.json:
-        listed = [dataclasses.asdict(run) for run in summaries]
-        print(json.dumps({"directory": str(directory), "runs": listed}))
+        print(json.dumps({"directory": str(directory), "runs": [dataclasses.asdict(run) for run in summaries]}))
     elif summaries:
         _print(summaries)
     else:

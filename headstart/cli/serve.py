@@ -9,11 +9,7 @@ from headstart.errors import UserError, visible
 
 
 def serve(
-    *runs: Path,
-    port: int = 8000,
-    host: str = "127.0.0.1",
-    token: str | None = None,
-    common: CommonFlags = Common(),
+    *runs: Path, port: int = 8000, host: str = "127.0.0.1", token: str | None = None, common: CommonFlags = Common()
 ) -> None:
     """Serve runs on a local web page, until Ctrl-C.
 

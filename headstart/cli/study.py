@@ -48,7 +48,9 @@ StudyFlags, STUDY = flags(_SETTINGS.values())
 def study(
     file: Path | None = None,
     *,
-    corpus: Annotated[list[str] | None, Parameter(negative="", help=CorpusFiles.sentence("corpus"))] = None,
+    corpus: Annotated[
+        list[str] | None, Parameter(consume_multiple=True, negative="", help=CorpusFiles.sentence("corpus"))
+    ] = None,
     own: StudyFlags = STUDY,
     shuffled: Switch = False,
     equal_compute: Switch = False,
@@ -185,8 +187,7 @@ def starting_config(
 
     train, demo = given.get("train"), given.get("demo")
     if demo and (file or corpus or train):
-        fix = "give --demo, or a STUDY.toml, or --corpus and --train"
-        raise UserError("--demo and files at once", fix=fix)
+        raise UserError("--demo and files at once", fix="give --demo, or a STUDY.toml, or --corpus and --train")
     if file is not None:
         config, model = read_study(file)
         phases = [dataclasses.replace(phase, corpus=corpus or phase.corpus) for phase in config.pretrain]

@@ -105,8 +105,7 @@ def _refuse_odd(files: tuple[str, ...]) -> None:
         raise UserError("no text was given", fix="headstart tokenizer reviews.txt", code="missing")
     for file in files:
         if file.startswith("-") and not is_stdin(file):
-            fix = "headstart tokenizer --help lists them"
-            raise UserError(f"unknown option {file}", fix=fix, code="unknown-name")
+            raise UserError(f"unknown option {file}", fix="headstart tokenizer --help lists them", code="unknown-name")
 
 
 def _print_page(console: Console, facts: dict[str, Any], diagnosis: "Diagnosis") -> None:

@@ -100,11 +100,7 @@ def finetune(
 
 
 def run_training(
-    function: Callable[..., dict[str, Any]],
-    data: Any,
-    given: dict[str, Any],
-    command: CommandOptions,
-    common: Common,
+    function: Callable[..., dict[str, Any]], data: Any, given: dict[str, Any], command: CommandOptions, common: Common
 ) -> None:
     """Train by the flags that were given, and print the result."""
     from headstart.runs.base_status import base_warning

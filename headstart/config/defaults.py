@@ -4,16 +4,13 @@ The planner, the verbs and the tasks take them from here; no other module repeat
 """
 
 PRESET, TRANSLATION_PRESET = "tiny", "transformer-tiny"
-VOCAB = 8_000  # tokens of a tokenizer that is trained on the given text
 
 # Tokens in a step, by the kind of device.
 PRETRAIN_BATCH_TOKENS = {"cpu": 1_024, "cuda": 65_536}
 TRANSLATION_BATCH_TOKENS = {"cpu": 2_048, "cuda": 16_384}
-FINETUNE_BATCH = 16  # texts in a step of fine-tuning
 STUDY_EPOCHS = 3.0  # of the pretraining of a study
 FINETUNE_EPOCHS = 10.0  # of classification and of translation
 
 # Held out of what is given, where no validation or test set is.
 VALID_SHARE, TEST_SHARE = 0.1, 0.2
 MASK_PROB = 0.15  # BERT's share of hidden tokens
-LABEL_SMOOTHING = 0.1

@@ -108,8 +108,7 @@ class ModelConfig(Settings):
             what = f"rotary positions turn pairs of numbers, and a head has {self.width // self.heads}"
             raise UserError(what, fix="choose heads and width so that width / heads is even", code="conflict")
         if self.target_vocab and not self.decoder_depth:
-            what = "a target vocabulary without a decoder"
-            raise UserError(what, fix="give --decoder-depth too", code="missing")
+            raise UserError("a target vocabulary without a decoder", fix="give --decoder-depth too", code="missing")
 
     @property
     def shape(self) -> Literal["causal", "bidirectional", "encoder-decoder"]:
@@ -135,9 +134,8 @@ def _check_divides(what: str, part: int, of_what: str, whole: int, flag: str) ->
 
 
 HeadKind = Literal[
-    "lm", "masked", "next-sentence", "masked-nsp", "translation", "classification", "multilabel", "regression",
-    "none",
-]  # fmt: skip
+    "lm", "masked", "next-sentence", "masked-nsp", "translation", "classification", "multilabel", "regression", "none"
+]
 Pooling = Literal["last", "mean", "first"]
 
 
@@ -174,5 +172,4 @@ def check_head(config: ModelConfig, head: HeadConfig) -> None:
         fix = "translation needs an encoder-decoder (--preset transformer-tiny), other heads a single stack"
         raise UserError(f"a {head.kind} head on a base of shape {config.shape}", fix=fix, code="conflict")
     if config.vocab < 1:
-        fix = "give --vocab, the tokenizer's size"
-        raise UserError("the vocabulary is not known", fix=fix, code="missing")
+        raise UserError("the vocabulary is not known", fix="give --vocab, the tokenizer's size", code="missing")

@@ -5,9 +5,7 @@ from typing import Any
 from headstart.config.model import ModelConfig
 from headstart.errors import UserError, nearest
 
-_MODERN: dict[str, Any] = {
-    "positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "context": 1024,
-}  # fmt: skip
+_MODERN: dict[str, Any] = {"positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "context": 1024}
 
 _2017: dict[str, Any] = {
     "positions": "sinusoidal", "norm_place": "post", "activation": "relu", "scale_embedding": True,

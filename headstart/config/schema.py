@@ -80,8 +80,7 @@ class Settings:
     """
 
     def __init_subclass__(cls, defaults: Mapping[str, Any] | None = None) -> None:
-        inherited = {name: hint for base in cls.__mro__[:0:-1]
-                     for name, hint in inspect.get_annotations(base).items()}  # fmt: skip
+        inherited = {name: hint for base in cls.__mro__[:0:-1] for name, hint in inspect.get_annotations(base).items()}
         own = inspect.get_annotations(cls)
         cls.__annotations__ = {**{name: inherited[name] for name in defaults or {}}, **own}
         for name, value in (defaults or {}).items():
@@ -199,8 +198,7 @@ def build(cls: type[C], data: Mapping[str, Any], where: str) -> C:
     for key, value in data.items():
         name = key.replace("-", "_")
         if name not in known:
-            fix = nearest(name, known)
-            raise UserError(f"unknown key {key!r}", where=where, fix=fix, code="unknown-name")
+            raise UserError(f"unknown key {key!r}", where=where, fix=nearest(name, known), code="unknown-name")
         values[name] = checked(value, known[name].type, f"{where}: {key}")
     for name, setting in known.items():
         if name not in values and setting.default is dataclasses.MISSING:
@@ -232,5 +230,4 @@ def checked(value: Any, hint: Any, where: str) -> Any:
     if isinstance(hint, type) and type(value) is hint:
         return value
     expected = getattr(hint, "__name__", str(hint))
-    fix = f"give a value of type {expected}"
-    raise UserError(f"{value!r} is not of the expected type", where=where, fix=fix)
+    raise UserError(f"{value!r} is not of the expected type", where=where, fix=f"give a value of type {expected}")

@@ -59,6 +59,9 @@ class FinetunePart(
     learning_rates: Annotated[list[float], Bound(0, 1, is_open=True)] = field(default_factory=list)
     """Learning rates that every neural arm chooses from on valid (empty: three, by the width)."""
 
+    frozen_learning_rate: Annotated[float, Bound(0, 1, is_open=True)] | None = None
+    """Learning rate of the head on a frozen base, which stands a higher one (not given: those of the other arms)."""
+
     unfreeze: Annotated[float, SHARE] = 0.0
     """Share of the steps over which a pretrained base is unfrozen, one block after the other from the top down, the
     embedding last (0: all of it trains from the start)."""
@@ -68,13 +71,9 @@ class FinetunePart(
 
 
 class StudyPart(
-    training.TimeLimit,
-    training.Preset,
-    training.Start,
-    Seed,
-    training.Computing,
+    training.TimeLimit, training.Preset, training.Start, Seed, training.Computing,
     defaults={"preset": "tiny", "start": "", "threads": 1},
-):
+):  # fmt: skip
     """What is compared."""
 
     demo: Literal["", "plain", "null"] = ""

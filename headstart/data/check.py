@@ -85,8 +85,7 @@ def check_data(
     Where the path of train is a folder of several splits, it gives those of the other names too.
     """
     if not paths and not corpus:
-        fix = "give --train F, --valid F, --test F or --corpus F…"
-        raise UserError("nothing to check", fix=fix, code="missing")
+        raise UserError("nothing to check", fix="give --train F, --valid F, --test F or --corpus F…", code="missing")
     sets: Sets = {
         name: read_pairs(path, reading) if task == "translation" else read_labelled(path, reading, task=task)
         for name, path in sources_by_role(*map(paths.get, ("train", "valid", "test"))).items()

@@ -56,8 +56,7 @@ def split_for(given: Given, role: Role) -> Source:
     if name is None:
         where = str(given) if isinstance(given, str | Path) else f"a {type(given).__name__}"
         what = f"holds the splits {', '.join(map(str, splits))}, and none for {role}"
-        fix = f"name one of them, or call it {SPLITS[role][0]}"
-        raise UserError(what, where=where, fix=fix, code="missing")
+        raise UserError(what, where=where, fix=f"name one of them, or call it {SPLITS[role][0]}", code="missing")
     return source_of(splits[name])
 
 
@@ -112,10 +111,6 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value  # numbers and arrays of NumPy
 
 
-def _series(series: Any) -> Table:
-    return replace(_frame(series.to_frame("text")), name=_name(series))
-
-
 def _dataset(dataset: Any) -> Table:
     def read(wanted: Sequence[str]) -> Iterator[list[Any]]:
         plain = dataset.with_format("arrow").select_columns(list(dict.fromkeys(wanted)))
@@ -155,7 +150,7 @@ def _name(given: Any) -> str:
 
 _MAKERS: dict[tuple[str, str], Callable[[Any], Table]] = {
     ("pandas", "DataFrame"): _frame,
-    ("pandas", "Series"): _series,
+    ("pandas", "Series"): lambda series: replace(_frame(series.to_frame("text")), name=_name(series)),
     ("datasets", "Dataset"): _dataset,
     ("datasets", "IterableDataset"): _no_stream,
     ("datasets", "IterableDatasetDict"): _no_stream,

@@ -130,8 +130,7 @@ def _class_of(row: Row, bad: BadRows, value: object = None) -> str | None:
         fix = "--task regression, or write a whole number" if isinstance(value, float) else fix
         bad.refuse("not a label", f"column {column!r} holds {shown(value)}, not a label", row.where, fix)
     elif any("\ud800" <= character <= "\udfff" for character in value):
-        what = f"column {column!r} holds half of a character"
-        bad.refuse("lone surrogate", what, row.where, "correct the label")
+        bad.refuse("lone surrogate", f"column {column!r} holds half of a character", row.where, "correct the label")
     else:
         return value
     return None
@@ -141,8 +140,7 @@ def _classes_in(row: Row, bad: BadRows) -> tuple[str, ...] | None:
     value = row.values["label"]
     if not isinstance(value, list):
         what = f"column {row.names['label']!r} holds {shown(value)}, not a list of labels"
-        fix = 'such as ["sad", "long"], or [] for none (.jsonl)'
-        bad.refuse("not a list of labels", what, row.where, fix)
+        bad.refuse("not a list of labels", what, row.where, 'such as ["sad", "long"], or [] for none (.jsonl)')
         return None
     labels = list[str]()
     for item in value:

@@ -33,8 +33,7 @@ class LabelMap:
     def __post_init__(self) -> None:
         twice = [label for label, count in Counter(self.labels).items() if count > 1]
         if twice:
-            what = f"label {twice[0]!r} occurs twice in the label map"
-            raise UserError(what, fix="each label once", code="conflict")
+            raise UserError(f"label {twice[0]!r} occurs twice in the label map", fix="each label once", code="conflict")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -51,8 +50,7 @@ class LabelMap:
         least = 2 if labelled.task == "classification" else 1
         if len(classes) < least:
             what = f"every row has the label {next(iter(classes))!r}" if classes else "no row has a label"
-            fix = f"give rows of at least {least} classes"
-            raise UserError(what, where=labelled.path, fix=fix, code="too-few")
+            raise UserError(what, where=labelled.path, fix=f"give rows of at least {least} classes", code="too-few")
         return cls(_in_order(classes))
 
     def ids(self, labelled: LabelledSet) -> np.ndarray:
@@ -121,9 +119,8 @@ def _conflicts(labelled: LabelledSet) -> Iterator[LabelWarning]:
     for row, text in enumerate(labelled.whole_texts):
         rows_of[text_key(text)].append(row)
     groups = [
-        rows for rows in rows_of.values()
-        if len({frozenset(classes_of(labelled.labels[row])) for row in rows}) > 1
-    ]  # fmt: skip
+        rows for rows in rows_of.values() if len({frozenset(classes_of(labelled.labels[row])) for row in rows}) > 1
+    ]
     if groups:
         locations = tuple(labelled.locations[row] for row in groups[0])
         labels = " and ".join(dict.fromkeys(shown(labelled.labels[row]) for row in groups[0]))

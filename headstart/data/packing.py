@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headstart.data.sampler import examples_at, for_rank, mixed_at, mixed_count, positions_at
+from headstart.data.sampler import examples_at, mixed_at, mixed_count, positions_at
 from headstart.data.token_store import TokenStore
 from headstart.errors import UserError
 from headstart.randomness import stream
@@ -46,12 +46,11 @@ class PackedBlocks:
                 code="too-few",
             )
 
-    def examples_at(self, seed: int, step: int, batch: int, rank: int = 0, world: int = 1) -> PackedBatch:
+    def examples_at(self, seed: int, step: int, batch: int) -> PackedBatch:
         """The blocks of a step: each exactly once an epoch, in an order that depends on (seed, epoch) only."""
         epochs, _ = positions_at(step, batch, self.count)
         blocks = examples_at(self.count, seed, "packed order", step, batch)
-        rows = for_rank(np.stack([epochs, blocks], axis=1), rank, world)
-        return PackedBatch.cut(*self.blocks(seed, rows[:, 0], rows[:, 1]))
+        return PackedBatch.cut(*self.blocks(seed, epochs, blocks))
 
     def blocks(self, seed: int, epochs: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Blocks of epochs, each with the token after it, and the document of each: (blocks, length + 1) both."""
@@ -114,8 +113,8 @@ class MixedBlocks:
         self.is_one_document = all(source.is_one_document for source in sources)
         self.count = mixed_count(self.counts, weights)  # blocks in an epoch
 
-    def examples_at(self, seed: int, step: int, batch: int, rank: int = 0, world: int = 1) -> PackedBatch:
-        drawn = for_rank(mixed_at(self.counts, self.weights, seed, "packed order", step, batch), rank, world)
+    def examples_at(self, seed: int, step: int, batch: int) -> PackedBatch:
+        drawn = mixed_at(self.counts, self.weights, seed, "packed order", step, batch)
         tokens, documents = np.empty((2, len(drawn), self.length + 1), np.int64)
         for number, source in enumerate(self.sources):
             here = drawn[:, 0] == number

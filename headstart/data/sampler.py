@@ -1,4 +1,4 @@
-"""The order of examples: a shuffle of each epoch that is computed, not stored, and the ranks' shares of it.
+"""The order of examples: a shuffle of each epoch that is computed, not stored.
 
 What comes at a step depends on (seed, step) and nothing else. Every example comes exactly once an epoch; the
 batch in which an epoch ends is filled up from the next one, so that batches keep their size. Examples of different
@@ -7,7 +7,6 @@ lengths come in batches of similar length, by number of examples or of tokens.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeVar
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from headstart.randomness import seed_of, stream
 
 ROUNDS = 8
 WINDOW_BATCHES = 32
-Batch = TypeVar("Batch", bound=Sequence[object] | np.ndarray)
 
 
 def shuffled(positions: np.ndarray, count: int, seed: int, purpose: str, epoch: int) -> np.ndarray:
@@ -90,8 +88,7 @@ def mixed_at(
         here = sources == source
         taken = epochs[here] * shares[source] + slots[here] - (ends[source] - shares[source])
         passes, positions = np.divmod(taken, counts[source])
-        name = f"{purpose} of source {source}"
-        numbers = _shuffled_by_epoch(passes, positions, counts[source], seed, name)
+        numbers = _shuffled_by_epoch(passes, positions, counts[source], seed, f"{purpose} of source {source}")
         drawn[here] = np.stack([np.full_like(passes, source), passes, numbers], axis=1)
     return drawn
 
@@ -99,12 +96,6 @@ def mixed_at(
 def _shares(counts: Sequence[int], weights: Sequence[float]) -> np.ndarray:
     """How many examples of each source an epoch has: one at least."""
     return np.maximum(1, np.round(np.multiply(counts, weights))).astype(np.int64)
-
-
-def for_rank(batch: Batch, rank: int, world: int) -> Batch:
-    """A rank's share of the global batch; together the ranks have all of it once, and of a small one some have none."""
-    assert 0 <= rank < world, f"rank {rank} of {world}"
-    return batch[rank::world]  # type: ignore[return-value]
 
 
 # ---- batches of similar length
@@ -129,8 +120,7 @@ class LengthBuckets:
         """Give one of the two sizes: of examples, or of tokens with the padding, up to the multiple, counted."""
         assert (batch_examples is None) != (batch_tokens is None), "one of batch_examples and batch_tokens"
         if not len(lengths):
-            what = "there are no examples to make batches of"
-            raise UserError(what, fix="give at least one example", code="too-few")
+            raise UserError("there are no examples to make batches of", fix="give at least one example", code="too-few")
         self.lengths = np.asarray(lengths, np.int64).reshape(len(lengths), -1)
         self.batch_examples, self.batch_tokens, self.multiple = batch_examples, batch_tokens, multiple
         if batch_tokens is not None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headstart.data.sampler import examples_at, for_rank, mixed_at, mixed_count
+from headstart.data.sampler import examples_at, mixed_at, mixed_count
 from headstart.data.token_store import TokenStore
 from headstart.errors import UserError
 from headstart.randomness import stream
@@ -24,9 +24,6 @@ class SentencePair(NamedTuple):
     tokens: np.ndarray
     segments: np.ndarray
     is_next: bool
-
-
-Pairs = list[SentencePair]
 
 
 class SentencePairs:
@@ -47,11 +44,10 @@ class SentencePairs:
                 code="too-few",
             )
 
-    def examples_at(self, seed: int, step: int, batch: int, rank: int = 0, world: int = 1) -> Pairs:
+    def examples_at(self, seed: int, step: int, batch: int) -> list[SentencePair]:
         """The pairs of a step: a function of (seed, step, position in the batch)."""
         boundaries = examples_at(self.count, seed, "pair order", step, batch)
-        numbered = np.stack([np.arange(step * batch, (step + 1) * batch), boundaries], axis=1)
-        return [self.pair(seed, int(number), int(b)) for number, b in for_rank(numbered, rank, world)]
+        return [self.pair(seed, number, boundary) for number, boundary in enumerate(boundaries.tolist(), step * batch)]
 
     def pair(self, seed: int, number: int, boundary: int) -> SentencePair:
         """The pair at a boundary; its number in the whole training decides what stands second."""
@@ -86,11 +82,10 @@ class MixedPairs:
         self.counts = [source.count for source in sources]
         self.count = mixed_count(self.counts, weights)  # pairs in an epoch
 
-    def examples_at(self, seed: int, step: int, batch: int, rank: int = 0, world: int = 1) -> Pairs:
+    def examples_at(self, seed: int, step: int, batch: int) -> list[SentencePair]:
         """The pairs of a step; one that comes again may be followed by something else."""
         drawn = mixed_at(self.counts, self.weights, seed, "pair order", step, batch)
-        numbered = list(enumerate(drawn.tolist(), step * batch))
         return [
             self.sources[source].pair(seed, number, boundary)
-            for number, (source, _, boundary) in for_rank(numbered, rank, world)
+            for number, (source, _, boundary) in enumerate(drawn.tolist(), step * batch)
         ]

@@ -73,8 +73,7 @@ def label_subset(labels: Sequence[Label], texts: Sequence[str], budget: int, see
     So the first 50 are among the first 200, and classes stay as balanced as they are in the whole.
     """
     if not 1 <= budget <= len(labels):
-        what = f"a budget of {budget:,} labels where there are {len(labels):,}"
-        raise UserError(what, fix="1 to that many")
+        raise UserError(f"a budget of {budget:,} labels where there are {len(labels):,}", fix="1 to that many")
     ranked: dict[str, list[tuple[int, int]]] = defaultdict(list)
     occurrences: Counter[bytes] = Counter()
     for row, (stratum, text) in enumerate(zip(_strata(labels), texts, strict=True)):

@@ -139,8 +139,7 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[Header, int]:
         raise _damaged(path, "its header does not have the checksum that was written")
     fields = json.loads(raw)
     if fields.get("format") != FORMAT:
-        what = f"has format {fields.get('format')}, this version reads {FORMAT}"
-        raise _damaged(path, what, code="unsupported")
+        raise _damaged(path, f"has format {fields.get('format')}, this version reads {FORMAT}", code="unsupported")
     header = Header(**fields)
     if start + header.payload_bytes != file_bytes:
         raise _damaged(path, f"has {file_bytes:,} bytes instead of {start + header.payload_bytes:,}")
@@ -148,5 +147,4 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[Header, int]:
 
 
 def _damaged(path: Path, what: str, code: Code = "corrupt") -> IntegrityError:
-    fix = "delete the file: it is built again from the text"
-    return IntegrityError(what, where=path, fix=fix, code=code)
+    return IntegrityError(what, where=path, fix="delete the file: it is built again from the text", code=code)

@@ -92,8 +92,7 @@ def attention_of(
         raise UserError(f"is a {objective} run: it has no target", where=where, fix=fix, code="wrong-run")
     if text_b is not None and objective in ("causal", "masked", "translation"):
         fix = "give it as the target" if objective == "translation" else "give one text"
-        what = f"is a {objective} run: it reads no second text"
-        raise UserError(what, where=where, fix=fix, code="wrong-run")
+        raise UserError(f"is a {objective} run: it reads no second text", where=where, fix=fix, code="wrong-run")
     if objective in ("classification", "multilabel", "regression"):
         list(of_one_kind(run, [text if text_b is None else (text, text_b)]))
     if objective == "translation":
@@ -122,8 +121,7 @@ def _of_one_stack(run: LoadedRun, text: Framed, machine: Machine, length: int) -
         model.base(tokens, segments=segments, record=record)
     shown = shown_tokens(run.tokenizer, text.tokens)
     maps = [_map(run, "self", shown, shown, record["self"])]
-    positions = positions_of(model.base.embedding, config, len(shown))
-    return AttentionMaps(maps, positions, text.is_truncated, length)
+    return AttentionMaps(maps, positions_of(model.base.embedding, config, len(shown)), text.is_truncated, length)
 
 
 def _map(
@@ -132,11 +130,9 @@ def _map(
     """The map of the only text of a batch, from the weights of each layer."""
     weights = torch.cat(list(layers)).float().cpu().numpy()
     if not np.isfinite(weights).all():
-        what = "its attention weights are not finite"
-        raise UserError(what, where=run.path, fix="train it again", code="not-finite")
+        raise UserError("its attention weights are not finite", where=run.path, fix="train it again", code="not-finite")
     is_causal = kind == "decoder" or (kind == "self" and run.config.model.direction == "causal")
-    mask = mask_of(len(rows), len(columns), is_causal=is_causal)
-    return AttentionMap(kind, rows, columns, weights, mask)
+    return AttentionMap(kind, rows, columns, weights, mask_of(len(rows), len(columns), is_causal=is_causal))
 
 
 def mask_of(rows: int, columns: int, *, is_causal: bool, **masked: Any) -> np.ndarray:
@@ -198,5 +194,4 @@ def positions_of(embedding: Embedding, config: ModelConfig, count: int) -> Posit
 
 
 def _plain(numbers: np.ndarray) -> list[Any]:
-    rounded: list[Any] = np.round(numbers.astype(np.float64), JSON_DIGITS).tolist()
-    return rounded
+    return np.round(numbers.astype(np.float64), JSON_DIGITS).tolist()

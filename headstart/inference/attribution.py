@@ -53,9 +53,8 @@ class Attribution:
 
 
 def attribution_of(
-    run: LoadedRun, text: str, machine: Machine, *, text_b: str | None = None,
-    method: Method = "leave-one-out",
-) -> Attribution:  # fmt: skip
+    run: LoadedRun, text: str, machine: Machine, *, text_b: str | None = None, method: Method = "leave-one-out"
+) -> Attribution:
     """The influence of each token of a text (or of two, where the run reads pairs) on the run's prediction."""
     if method not in ("leave-one-out", "gradient"):
         raise UserError(f"no method {method!r}", fix="give leave-one-out or gradient", code="unknown-name")
@@ -71,8 +70,7 @@ def attribution_of(
     else:
         answer, influences = _by_leaving_out(run, example, stretches, is_special, machine)
     if not np.isfinite(influences).all():
-        fix = "train it again"
-        raise UserError("its prediction is not finite", where=run.path, fix=fix, code="not-finite")
+        raise UserError("its prediction is not finite", where=run.path, fix="train it again", code="not-finite")
     texts = [text_of_stretch(run.tokenizer, ids, stretch) for stretch in stretches]
     tokens = [TokenAttribution(*one) for one in zip(texts, influences.tolist(), is_special, strict=True)]
     of = run.config.label_names[answer] if run.config.label_names else "value"

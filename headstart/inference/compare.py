@@ -84,8 +84,7 @@ def share_difference(only_first: int, only_second: int, count: int) -> Interval:
 
     a, b = (only_second + 1) / (count + 2), (only_first + 1) / (count + 2)
     reach = float(norm.ppf(0.5 + CONFIDENCE / 2)) * math.sqrt((a + b - (a - b) ** 2) / (count + 2))
-    low, high = max(-1.0, a - b - reach), min(1.0, a - b + reach)
-    return Interval((only_second - only_first) / count, low, high)
+    return Interval((only_second - only_first) / count, max(-1.0, a - b - reach), min(1.0, a - b + reach))
 
 
 def ratio_difference(differences: np.ndarray, sizes: np.ndarray) -> Interval:

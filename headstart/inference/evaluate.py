@@ -19,13 +19,7 @@ from headstart.data.labels import LabelMap
 from headstart.data.store_building import build_stores
 from headstart.data.token_store import TokenStore
 from headstart.inference.metrics import SCORES, TranslationScores, bleu_and_chrf
-from headstart.inference.perplexity import (
-    LARGEST_LOSS,
-    batch_for,
-    check_length,
-    fitting_length,
-    language_scores,
-)
+from headstart.inference.perplexity import LARGEST_LOSS, batch_for, check_length, fitting_length, language_scores
 from headstart.inference.predict import OnShare, outputs_of
 from headstart.inference.translate import Translator, texts_of
 from headstart.machine import Machine
@@ -181,8 +175,7 @@ def _evaluate_masked(
     kind, batch = config.objective, batch_for(run, size)
     objective = pretraining_objective(kind, [store], run.tokenizer, size, batch, config.masking)  # type: ignore[arg-type]
     total = objective.steps_in(1.0, 0) * batch
-    model = run.model.to(machine.device)
-    scores = evaluate(model, objective, machine, lambda done: on_share(min(1.0, done / total)))
+    scores = evaluate(run.model.to(machine.device), objective, machine, lambda done: on_share(min(1.0, done / total)))
     return Evaluation(scores.values, scores.count, {"documents": store.document_count})
 
 
@@ -203,11 +196,9 @@ def _evaluate_translation(
     values = evaluate(run.model.to(machine.device), objective, machine).values
     plain = values["cross_entropy"]
     perplexity = {"perplexity": math.exp(plain)} if plain < LARGEST_LOSS else {}
-    translator = dataclasses.replace(Translator.of(run, machine), length=length)
-    scores = score_pairs(translator, pairs, generation)
+    scores = score_pairs(dataclasses.replace(Translator.of(run, machine), length=length), pairs, generation)
     how = {"beam": generation.beam, "length_penalty": generation.length_penalty}
-    metrics = {**values, **perplexity, **scores.values}
-    return Evaluation(metrics, len(pairs), {"signatures": scores.signatures, **how})
+    return Evaluation({**values, **perplexity, **scores.values}, len(pairs), {"signatures": scores.signatures, **how})
 
 
 # ---- data as the run was trained with -----------------------------------------------------------------------

@@ -69,9 +69,8 @@ class Continuation:
 
 
 def generate(
-    run: LoadedRun, prompt: str, machine: Machine, config: GenerationConfig = SAMPLED,
-    log: Log = lambda line: None,
-) -> list[Continuation]:  # fmt: skip
+    run: LoadedRun, prompt: str, machine: Machine, config: GenerationConfig = SAMPLED, log: Log = lambda line: None
+) -> list[Continuation]:
     """`config.count` continuations of a prompt: independent samples, or the best of a beam, best first."""
     if config.beam is not None:
         return _beam_continuations(run, prompt, machine, config, log)

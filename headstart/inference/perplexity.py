@@ -135,8 +135,7 @@ def token_losses(model: Model, objective: Causal, machine: Machine) -> Iterator[
         with machine.autocast():
             hidden = model.base(tensors["tokens"], documents=tensors.get("documents"))
             logits = model.head(hidden[is_target])
-        targets = tensors["targets"][is_target]
-        nats = F.cross_entropy(logits.float(), targets, reduction="none").double().cpu().numpy()
+        nats = F.cross_entropy(logits.float(), tensors["targets"][is_target], reduction="none").double().cpu().numpy()
         documents = batch.get("documents", np.zeros_like(batch["tokens"]))
         offsets = offset + np.arange(counted.size).reshape(counted.shape)
         offset += counted.size

@@ -14,7 +14,7 @@ import torch
 from headstart.config.model import HeadConfig
 from headstart.config.reading import DEFAULT_READING, Reading
 from headstart.data.readers.files import lines
-from headstart.data.readers.rows import BadRows, Columns, Row, refuse_long, texts_in
+from headstart.data.readers.rows import BadRows, Columns, refuse_long, texts_in
 from headstart.data.readers.sources import form_of
 from headstart.data.readers.tables import rows, spelled
 from headstart.errors import UserError
@@ -184,15 +184,9 @@ def texts_in_file(path: str | Path, reading: Reading = DEFAULT_READING) -> Itera
                 yield spelled(line) if form == "spm" else line
         return
     for row in rows(path, Columns(reading.text_column), reading, strict):
-        yield _text_of(row, strict)
-
-
-def _text_of(row: Row, strict: BadRows) -> Text:
-    blank = [role for role, value in row.values.items() if isinstance(value, str) and not value.strip()]
-    filled = {role: value for role, value in row.values.items() if role not in blank}
-    texts_in(row._replace(values=filled), strict)  # what is no text is refused there
-    first: str = row.values["text"]
-    return (first, row.values["text_b"]) if "text_b" in row.values else first
+        filled = {role: value for role, value in row.values.items() if not isinstance(value, str) or value.strip()}
+        texts_in(row._replace(values=filled), strict)  # what is no text is refused there
+        yield (row.values["text"], row.values["text_b"]) if "text_b" in row.values else row.values["text"]
 
 
 # Of a window: enough to sort by length, and few enough that a file may be larger than memory.

@@ -80,8 +80,7 @@ class ForeignDirectory:
         try:
             content = json.loads(self.bytes(name, LARGEST_JSON_BYTES), object_pairs_hook=_each_once)
         except (ValueError, RecursionError) as error:
-            what = f"is not JSON ({error})"
-            raise UserError(what, where=path, fix="mend the file", code="bad-format") from error
+            raise UserError(f"is not JSON ({error})", where=path, fix="mend the file", code="bad-format") from error
         if not isinstance(content, dict):
             self._refuse("is JSON, but no object", _OWN_FILE, "bad-format", name)
         refuse_code(content, str(path))

@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from headstart.config.defaults import FINETUNE_BATCH
 from headstart.config.run import DataConfig, RunConfig
 from headstart.config.training import LoopConfig, Masking, OptimizerConfig
 from headstart.errors import HeadstartError, IntegrityError, UserError, nearest
@@ -22,12 +21,7 @@ from headstart.interop.families.family import Described, Family, unmet
 from headstart.interop.families.fields import SENTENCE_KINDS, Fields
 from headstart.interop.families.marian import Marian
 from headstart.interop.model_card import write_card
-from headstart.interop.tokenizer_files import (
-    frame_of_tokenizer,
-    tokenizer_obstacle,
-    without_begin,
-    write_json,
-)
+from headstart.interop.tokenizer_files import frame_of_tokenizer, tokenizer_obstacle, without_begin, write_json
 from headstart.runs.checkpoint import weights_digest, write_tensors
 from headstart.runs.directory import RunDirectory
 from headstart.runs.load import LoadedRun, load
@@ -61,12 +55,7 @@ def family_of(fields: Fields) -> Family:
 
 
 def import_huggingface(
-    directory: str | Path,
-    out: str | Path,
-    *,
-    pairs: bool = False,
-    length: int | None = None,
-    log: Log = silent,
+    directory: str | Path, out: str | Path, *, pairs: bool = False, length: int | None = None, log: Log = silent
 ) -> dict[str, Any]:
     """Make a run of a checkpoint in a local directory; nothing in it is executed. Returns the run's result.
 
@@ -170,8 +159,8 @@ def _config(described: Described, vocabularies: Vocabularies, pairs: bool, lengt
         translation = dataclasses.replace(translation, target_tokenizer=vocabularies.target.fingerprint)
     return RunConfig(
         objective=described.objective, start="imported", frame=described.frame, length=length or model.context,
-        batch=FINETUNE_BATCH, pairs=pairs, label_names=list(described.labels), data=DataConfig(), model=model,
-        head=described.head, optimizer=OptimizerConfig(), loop=LoopConfig(steps=0), masking=Masking(),
+        pairs=pairs, label_names=list(described.labels), data=DataConfig(), model=model, head=described.head,
+        optimizer=OptimizerConfig(), loop=LoopConfig(steps=0), masking=Masking(),
         translation=translation,
     )  # fmt: skip
 

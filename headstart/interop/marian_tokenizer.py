@@ -39,10 +39,7 @@ def read_marian(directory: ForeignDirectory, fields: Fields, vocab: int, target_
     if not directory.has(SOURCE_MODEL):
         plain = _read_plain(directory, fields)
         own = target_vocab or vocab
-        for name, rows, side in (
-            ("vocab_size", vocab, plain.source),
-            ("decoder_vocab_size", own, plain.target),
-        ):
+        for name, rows, side in (("vocab_size", vocab, plain.source), ("decoder_vocab_size", own, plain.target)):
             if rows != side.size:
                 fields.refuse(name, f"{side.size}, which the tokenizer has")
         return plain

@@ -89,10 +89,9 @@ def framing(run: LoadedRun) -> dict[str, Any]:
     sides = {"text": _side(run, vocabularies.source, source, FILE_NAME)}
     if config.objective == "translation":
         names = (FILE_NAME, FILE_NAME) if vocabularies.is_joint else (SOURCE_FILE, TARGET_FILE)
-        target = target_template_of(vocabularies.target, config.frame)
         sides = {
             "source": _side(run, vocabularies.source, source, names[0]),
-            "target": _side(run, vocabularies.target, target, names[1]),
+            "target": _side(run, vocabularies.target, target_template_of(vocabularies.target, config.frame), names[1]),
         }
     is_sentence = config.head.kind in ("classification", "multilabel", "regression")
     return {

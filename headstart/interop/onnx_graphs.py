@@ -63,8 +63,7 @@ def graphs_of(model: Model) -> list[Graph]:
         ]
     inputs = (TOKENS, PRESENT, SEGMENTS) if model.config.segments else (TOKENS, PRESENT)
     outputs = {"masked-nsp": ("logits", "next_sentence_logits"), "none": ("last_hidden_state",)}
-    names = outputs.get(model.head_config.kind, ("logits",))
-    return [Graph("model.onnx", SingleStack(model), inputs, names)]
+    return [Graph("model.onnx", SingleStack(model), inputs, outputs.get(model.head_config.kind, ("logits",)))]
 
 
 class _OfModel(nn.Module):
@@ -115,12 +114,7 @@ class Decoder(_OfModel):
 
 
 def _read(
-    base: Any,
-    stack: nn.Module,
-    ids: Tensor,
-    present: Tensor,
-    causal: bool = False,
-    segments: Tensor | None = None,
+    base: Any, stack: nn.Module, ids: Tensor, present: Tensor, causal: bool = False, segments: Tensor | None = None
 ) -> Tensor:
     """What a stack makes of texts: (batch, length, width)."""
     batch, length = ids.shape

@@ -46,9 +46,7 @@ _OWN: dict[str, Any] = {
 }  # fmt: skip
 
 # X and y are given, and are no translation: what is about files, pairs of languages and parts of rows is left out.
-_ELSEWHERE = {
-    *Reading.names(), *TranslationOptions.names(), "batch_tokens", "labels", "labels_seed", "valid_bleu",
-}  # fmt: skip
+_ELSEWHERE = {*Reading.names(), *TranslationOptions.names(), "batch_tokens", "labels", "labels_seed", "valid_bleu"}
 _SETTINGS = {
     # None where nothing is given, or where the default is a list: scikit-learn wants what never changes.
     name: None if setting.is_unset(setting.default) or setting.default == [] else setting.default
@@ -134,8 +132,7 @@ class TextClassifier(ClassifierMixin, _OfTexts):
         try:
             classes, ids = np.unique(y, return_inverse=True)
         except TypeError as error:
-            what = f"labels that cannot be told apart ({error})"
-            raise InputError(what, fix="give one type of labels") from error
+            raise InputError(f"labels that cannot be told apart ({error})", fix="give one type of labels") from error
         if len(classes) < 2:
             what = f"all {len(texts)} texts are of one class, {classes[0]!r}"
             raise InputError(what, fix="give rows of at least 2 classes", code="too-few")
@@ -261,9 +258,7 @@ def kept(run: LoadedRun) -> Files:
         what = "has two tokenizers: it translates"
         raise UserError(what, where=run.path, fix="give a run of one text", code="wrong-run")
     weights = {name: p.detach().cpu().contiguous() for name, p in run.model.named_parameters()}
-    result = {
-        "objective": run.config.objective, "step": run.step, "steps": run.step, "weights_sha256": run.digest,
-    }  # fmt: skip
+    result = {"objective": run.config.objective, "step": run.step, "steps": run.step, "weights_sha256": run.digest}
     names = RunDirectory(".")
     return {
         names.config_file.name: to_toml(dataclasses.asdict(run.config)).encode(),
@@ -279,7 +274,6 @@ def opened(files: Files, name: str) -> LoadedRun:
         run = RunDirectory(folder)
         for path in (run.config_file, run.tokenizer_file, run.weights_file, run.result_file):
             if path.name not in files:
-                what = f"{path.name} is missing"
-                raise IntegrityError(what, where=name, fix="fit it again", code="missing")
+                raise IntegrityError(f"{path.name} is missing", where=name, fix="fit it again", code="missing")
             path.write_bytes(files[path.name])
         return dataclasses.replace(load(folder), path=Path(name))

@@ -43,13 +43,11 @@ def texts_of(X: Any) -> list[Text]:
         what = f"X has {values.ndim} dimensions. Reshape your data"
         raise InputError(what, fix="give a list of texts, or two columns")
     if not len(values):
-        what = "X holds 0 samples, and at least 1 is needed"
-        raise InputError(what, fix="give a list of texts", code="too-few")
+        raise InputError("X holds 0 samples, and at least 1 is needed", fix="give a list of texts", code="too-few")
     if values.ndim == 1:
         return [_text(value, f"X[{row}]") for row, value in enumerate(values)]
     if values.shape[1] not in (1, 2):
-        fix = "give one column of texts, or two for pairs of texts"
-        raise InputError(f"X has {values.shape[1]} columns", fix=fix)
+        raise InputError(f"X has {values.shape[1]} columns", fix="give one column of texts, or two for pairs of texts")
     rows = [[_text(value, f"X[{row}, {n}]") for n, value in enumerate(v)] for row, v in enumerate(values)]
     return [(row[0], row[1]) if len(row) == 2 else row[0] for row in rows]
 
@@ -81,8 +79,7 @@ def labels_of(y: Any, texts: Sequence[Text], who: str) -> np.ndarray:
     if y.dtype == object:
         missing = next((row for row, value in enumerate(y) if _is_missing(value)), None)
         if missing is not None:
-            where = f"y[{missing}]"
-            raise InputError("is missing, not a label", where=where, fix="drop the row", code="bad-row")
+            raise InputError("is missing, not a label", where=f"y[{missing}]", fix="drop the row", code="bad-row")
     check_classification_targets(y)
     check_consistent_length(texts, y)
     return y
@@ -98,9 +95,7 @@ def names_of(classes: np.ndarray) -> list[str]:
     names = [str(one).lower() if isinstance(one, bool | np.bool_) else str(one) for one in classes]
     for name in names:
         if _SURROGATE.search(name):
-            what = f"the label {name!a} holds half of a character"
-            raise InputError(what, fix="mend the label", code="bad-text")
+            raise InputError(f"the label {name!a} holds half of a character", fix="mend the label", code="bad-text")
     if len(set(names)) < len(names):
-        what = "two classes have the same name as text"
-        raise InputError(what, fix="give labels of one type", code="conflict")
+        raise InputError("two classes have the same name as text", fix="give labels of one type", code="conflict")
     return names

@@ -229,8 +229,7 @@ def frame_of_tokenizer(tokenizer: Tokenizer, frame: FrameName, where: str) -> tu
     one, two = theirs.encode("a").ids, theirs.encode("a", "b").ids
     a, b = (theirs.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
     if frame == "causal":
-        begin, end = tokenizer.id_of("begin"), tokenizer.id_of("end")
-        return "causal", one == [begin, *a, end]
+        return "causal", one == [tokenizer.id_of("begin"), *a, tokenizer.id_of("end")]
     cls, sep = tokenizer.id_of("cls"), tokenizer.id_of("sep")
     if one == a:  # it adds nothing: the family's own
         return frame, False
@@ -297,10 +296,9 @@ def framed_spec(tokenizer: Tokenizer, frame: Template) -> Spec:
     a, b = ({"Sequence": {"id": name, "type_id": text}} for text, name in enumerate("AB"))
     pair = [*first, a, *special(frame.last, 0, frame.between), b, *special(frame.last, 1)]
     spelled = {i: tokenizer.pieces[i] for i in (frame.first, frame.last) if i is not None}
-    names = {piece: {"id": piece, "ids": [i], "tokens": [piece]} for i, piece in spelled.items()}
     template = {
         "type": "TemplateProcessing", "single": [*first, a, *special(frame.last, 0)], "pair": pair,
-        "special_tokens": names,
+        "special_tokens": {piece: {"id": piece, "ids": [i], "tokens": [piece]} for i, piece in spelled.items()},
     }  # fmt: skip
     return {**plain_spec(tokenizer), "post_processor": template}
 

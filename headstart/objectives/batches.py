@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from headstart.data.sampler import for_rank
 from headstart.model.heads import IGNORED
 
 # Every array has the examples as its first dimension, so that a batch can be cut into micro-batches and ranks.
@@ -30,7 +29,7 @@ def rank_micro_batches(batch: Batch, parts: int, rank: int, world: int) -> list[
     if world == 1:
         return [(part, True) for part in micro_batches(batch, parts)]
     wanted = min(parts, -(-len(batch["tokens"]) // world))
-    share = {key: for_rank(array, rank, world) for key, array in batch.items()}
+    share = {key: array[rank::world] for key, array in batch.items()}
     own = [(part, True) for part in micro_batches(share, wanted)] if len(share["tokens"]) else []
     filler = {key: array[:1] for key, array in batch.items()}
     return own + [(filler, False)] * (wanted - len(own))

@@ -58,10 +58,7 @@ class Classification(Objective):
         chosen = [self.examples[row] for row in rows]
         tokens, present = pad([example.tokens for example in chosen], self.pad_id)
         segments, _ = pad([example.segments for example in chosen], 0)
-        return {
-            "tokens": tokens, "present": present, "segments": segments,
-            "targets": self.targets[rows], "rows": rows,
-        }  # fmt: skip
+        return {"tokens": tokens, "present": present, "segments": segments, "targets": self.targets[rows], "rows": rows}
 
     def pad_to_static_shape(self, batch: Batch) -> Batch:
         padding, rows = {"tokens": self.pad_id, "present": False, "segments": 0}, len(batch["tokens"])
@@ -83,8 +80,7 @@ class Classification(Objective):
         first, second = outputs.chunk(2)
         counts = batch["targets"] != IGNORED
         divergence = symmetric_kl(first, second).masked_fill(~counts, 0.0).sum()
-        log = self._log(first, batch["targets"])
-        return Loss(loss_sum / 2 + self.r_drop * divergence, counts.sum(), log)
+        return Loss(loss_sum / 2 + self.r_drop * divergence, counts.sum(), self._log(first, batch["targets"]))
 
     def _log(self, outputs: torch.Tensor, targets: torch.Tensor) -> Sums:
         if self.head.kind == "classification":

@@ -43,9 +43,7 @@ def pretraining_objective(
         return MaskedNextSentence(chosen, batch, Corruptor(tokenizer, masking), tokenizer.id_of("pad"))
     sources = [PackedBlocks(store, length, frame, shift=True) for store in stores]
     blocks = MixedBlocks(sources, weights) if is_mixed else sources[0]
-    if name == "causal":
-        return Causal(blocks, batch)
-    return Masked(blocks, batch, Corruptor(tokenizer, masking))
+    return Causal(blocks, batch) if name == "causal" else Masked(blocks, batch, Corruptor(tokenizer, masking))
 
 
 # ---- masking (BERT): which tokens are hidden, and what the model sees instead ---------------------------------
@@ -165,8 +163,7 @@ class Causal(_Packed):
         return self._with_documents({"tokens": tokens, "targets": targets}, documents)
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
-        hidden, targets = read_blocks(model, batch), batch["targets"].flatten()
-        loss = model.head.loss_at(hidden, targets, wants_correct=False)
+        loss = model.head.loss_at(read_blocks(model, batch), batch["targets"].flatten(), wants_correct=False)
         return Loss(loss.sum, (batch["targets"] != IGNORED).sum(), {})
 
     def evaluation(self) -> Iterator[Batch]:
@@ -198,8 +195,7 @@ class Masked(_Packed):
 
     def evaluation(self) -> Iterator[Batch]:
         for number, (tokens, documents, present) in enumerate(self._blocks_in_order()):
-            draws = stream(0, "mask for evaluation", number)
-            batch = self._collate(tokens[:, :-1], documents[:, :-1], draws)
+            batch = self._collate(tokens[:, :-1], documents[:, :-1], stream(0, "mask for evaluation", number))
             yield {**batch, "targets": np.where(present[:, :-1], batch["targets"], IGNORED)}
 
 

@@ -101,8 +101,7 @@ class Translation(Objective):
         if model.training:
             return Loss(smoothed.sum, count, {})
         plain = model.head.loss_at(hidden, targets)
-        log = {"cross_entropy": (plain.sum, count), "accuracy": (plain.correct, count)}
-        return Loss(smoothed.sum, count, log)
+        return Loss(smoothed.sum, count, {"cross_entropy": (plain.sum, count), "accuracy": (plain.correct, count)})
 
     def _hidden(self, model: Model, batch: Tensors) -> torch.Tensor:
         # Padding comes after the target, where no position of it attends, and has no target itself: no mask.
@@ -114,8 +113,7 @@ class Translation(Objective):
         targets, counts = batch["position_targets"], batch["position_targets"] != IGNORED
         both = torch.cat([first, second]), torch.cat([targets, targets])
         smoothed = model.head.loss_at(*both, self.smoothing, wants_correct=False)
-        vocab = model.config.output_vocab
-        divergence = token_symmetric_kl(model.head.output, first, second, counts, vocab)
+        divergence = token_symmetric_kl(model.head.output, first, second, counts, model.config.output_vocab)
         return Loss(smoothed.sum / 2 + self.r_drop * divergence, counts.sum(), {})
 
     def evaluation(self) -> Iterator[Batch]:

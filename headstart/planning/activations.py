@@ -205,10 +205,7 @@ def last_block(work: Workload, stack: StackBatch) -> list[Saved]:
     d, k, f = config.width, config.kv_width, config.ffn
     copies = 2 * d if k < d or work.keeps_attention else 2 * k
     rows = norm("attention_norm", work, t) if config.norm_place == "pre" else []
-    rows += [
-        Saved("attention.input", "t·d·e", t * d * e),
-        Saved("attention.key, .value", "t·2k·e", t * copies * e, 2),
-    ]
+    rows += [Saved("attention.input", "t·d·e", t * d * e), Saved("attention.key, .value", "t·2k·e", t * copies * e, 2)]
     gated = 3 if config.activation == "swiglu" else 2
     return rows + _copies("matrices in bf16", work, d * (2 * d + 2 * k) + gated * d * f)
 

@@ -44,8 +44,7 @@ class Calibration:
 
 def facts_of(kind: DeviceKind, device: str, precision: Precision, threads: int) -> dict[str, str]:
     """What a calibration holds for; on a GPU the CPU's threads do not matter."""
-    cores = str(threads) if kind == "cpu" else ""
-    return {"kind": kind, "device": device, "precision": precision, "threads": cores}
+    return {"kind": kind, "device": device, "precision": precision, "threads": str(threads) if kind == "cpu" else ""}
 
 
 def _path(facts: dict[str, str]) -> Path:

@@ -26,9 +26,7 @@ USEFUL_PASSES, MOST_PASSES = 4, 20
 BYTES_A_TOKEN = 4.0  # of text in a tokenizer of some thousand tokens, where none has counted it
 
 # The presets' kind of model in other sizes: heads 64 wide, feed-forward by the same factor.
-SIZES = (
-    (64, 2), (128, 2), (192, 4), (256, 4), (384, 6), (512, 6), (640, 10), (768, 12), (1024, 16), (1280, 24),
-)  # fmt: skip
+SIZES = ((64, 2), (128, 2), (192, 4), (256, 4), (384, 6), (512, 6), (640, 10), (768, 12), (1024, 16), (1280, 24))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +83,7 @@ def choose(sizes: Iterable[ModelConfig], resources: Resources) -> Choice:
             break
         chosen = fitted
     if chosen is None:
-        fix = "give a smaller --vocab or --length"
-        raise UserError("not even the smallest model fits", fix=fix, code="too-large")
+        raise UserError("not even the smallest model fits", fix="give a smaller --vocab or --length", code="too-large")
     return replace(chosen, bound=bound)
 
 

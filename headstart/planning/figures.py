@@ -14,13 +14,7 @@ EVALUATED_TEXTS, GENERATED_TOKENS = 1_000, 100
 
 
 def figures(
-    work: Workload,
-    target: Target,
-    prices: Prices,
-    steps: int,
-    tokens: int,
-    keep: int = 2,
-    by_tensor: bool = False,
+    work: Workload, target: Target, prices: Prices, steps: int, tokens: int, keep: int = 2, by_tensor: bool = False
 ) -> dict[str, Any]:
     """All that can be known before so many steps (0: not given) over a corpus of so many tokens."""
     config, head = work.config, work.head
@@ -99,8 +93,7 @@ def answer(work: Workload, target: Target, prices: Prices, steps: int = 0) -> An
     """Whether this training fits into that machine, and how long it takes, where the number of steps is known."""
 
     def fits(batch: int, accumulate: int) -> bool:
-        cut = replace(work, batch=batch * accumulate, accumulate=accumulate)
-        return training_memory(cut).needed <= target.memory
+        return training_memory(replace(work, batch=batch * accumulate, accumulate=accumulate)).needed <= target.memory
 
     def duration(accumulate: int) -> str:
         step = time.step_seconds(replace(time.with_padding(work), accumulate=accumulate), prices)

@@ -108,10 +108,8 @@ def with_overrides(target: Target, utilisation: float | None, memory: float | No
     """The machine with what the user knows better; memory in GB."""
     if utilisation is not None:
         if not 0 < utilisation <= 1:
-            fix = "give a share between 0 and 1, such as 0.4"
-            raise UserError(f"a utilisation of {utilisation}", fix=fix)
-        why = f"{100 * utilisation:.3g} % of the peak, as given"
-        target = replace(target, utilisation=utilisation, why=why)
+            raise UserError(f"a utilisation of {utilisation}", fix="give a share between 0 and 1, such as 0.4")
+        target = replace(target, utilisation=utilisation, why=f"{100 * utilisation:.3g} % of the peak, as given")
     if memory is not None:
         if memory <= 0:
             raise UserError(f"a memory of {memory} GB", fix="give a number over 0, such as --memory 8")

@@ -97,8 +97,7 @@ def _memory(work: Workload, kinds: dict[str, int], moment: str, saved: Sequence[
     if work.device == "cpu" and work.precision == "bf16":
         libraries += CPU_BF16_KERNELS
     kinds = {"weights": weights, **kinds, "libraries": libraries, "allocator": holes}
-    present = {kind: count for kind, count in kinds.items() if count}
-    return Memory(present, moment, list(saved), CONTEXT[work.device])
+    return Memory({kind: count for kind, count in kinds.items() if count}, moment, list(saved), CONTEXT[work.device])
 
 
 def optimizer_bytes(work: Workload, sizes: ModelSizes) -> int:

@@ -63,8 +63,7 @@ def _head(config: ModelConfig, head: HeadConfig) -> list[Work]:
         works.append(Work("head.transform", "2d²", 2 * d * d, "masked token"))
     units: dict[str, Unit] = {"lm": "token", "translation": "target token"}
     if head.kind in ("lm", "translation", "masked", "masked-nsp"):
-        unit = units.get(head.kind, "masked token")
-        works.append(Work("head.output", f"2d·{letter}", 2 * d * vocab, unit))
+        works.append(Work("head.output", f"2d·{letter}", 2 * d * vocab, units.get(head.kind, "masked token")))
     if head.kind in ("next-sentence", "masked-nsp"):
         works.append(Work("head.pooler, .next_sentence", "2d² + 4d", 2 * d * d + 4 * d, "text"))
     if head.kind in ("classification", "multilabel", "regression"):

@@ -30,13 +30,9 @@ _COLOUR_OF_KIND = {
 }  # fmt: skip
 
 _COLOURS = [f.BLUE, f.GREEN, f.PINK, f.SKY, f.YELLOW, f.AMBER, f.ORANGE, f.INK, f.GREY]
-_MARKER_OF_KIND = {
-    "majority": "", "tfidf": "D", "lsa": "d", "scratch": "o", "finetuned": "s", "combined": "P",
-}  # fmt: skip
+_MARKER_OF_KIND = {"majority": "", "tfidf": "D", "lsa": "d", "scratch": "o", "finetuned": "s", "combined": "P"}
 _MARKERS = ["^", "v", "X", "<", ">", "*", "p", "h", "H", "8"]
-_DASHES = {
-    "majority": (1.0, 2.2), "tfidf": (4.5, 2.0), "lsa": (2.2, 1.6), "frozen": (6.0, 1.6), "shuffled": (3.0, 1.4),
-}  # fmt: skip
+_DASHES = {"majority": (1.0, 2.2), "tfidf": (4.5, 2.0), "lsa": (2.2, 1.6), "frozen": (6.0, 1.6), "shuffled": (3.0, 1.4)}
 
 
 @dataclass(frozen=True)
@@ -149,8 +145,7 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
     for (x, y, text, colour), height in zip(ends, heights, strict=True):
         thread: Any = {"linewidth": 0.8, "clip_on": False, "scalex": False, "scaley": False}
         axes.plot([x, right], [y, height], color=colour, **thread)
-        label, across = one_line(text, _LONGEST_LABEL), axes.get_yaxis_transform()
-        axes.text(1.028, height, label, transform=across, va="center")
+        axes.text(1.028, height, one_line(text, _LONGEST_LABEL), transform=axes.get_yaxis_transform(), va="center")
 
 
 def spaced(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:

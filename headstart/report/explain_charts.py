@@ -84,8 +84,7 @@ def cost_chart(
         axes.set_axisbelow(True)
         axes.set_xlabel("length n of the text")
         axes.axvline(width, color=GREY, linestyle=":", linewidth=1)
-        top = axes.get_xaxis_transform()
-        axes.text(width, 0.985, f" n = d = {width}", transform=top, va="top", color=GREY)
+        axes.text(width, 0.985, f" n = d = {width}", transform=axes.get_xaxis_transform(), va="top", color=GREY)
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, 0.93))
     for index, (length, value) in enumerate(crossings):
         ring: Any = {"markersize": 10, "markerfacecolor": "none", "markeredgecolor": INK}

@@ -33,10 +33,7 @@ def _style(name: str) -> Any:
 
 
 STYLE = _style("chart.mplstyle")
-styled, page_styled = (
-    matplotlib.rc_context(STYLE),
-    matplotlib.rc_context({**STYLE, **_style("page.mplstyle")}),
-)
+styled, page_styled = (matplotlib.rc_context(STYLE), matplotlib.rc_context({**STYLE, **_style("page.mplstyle")}))
 """Decorators of the functions that draw."""
 
 

@@ -124,8 +124,7 @@ def costs(study: StudyRecord, timing: Timing | None) -> list[Cost]:
     rows, timing = [], timing or Timing()
     for family in dict.fromkeys(run.family for run in study.pretraining):
         runs = [run for run in study.pretraining if run.family == family]
-        tokens = sum(run.tokens for run in runs)
-        rows.append(_cost(f"pretraining, {family}", runs, tokens, timing.pretraining))
+        rows.append(_cost(f"pretraining, {family}", runs, sum(run.tokens for run in runs), timing.pretraining))
     for arm in study.arms:
         trials = [trial for trial in study.trials if trial.arm == arm.name]
         if trials:
@@ -135,8 +134,7 @@ def costs(study: StudyRecord, timing: Timing | None) -> list[Cost]:
 
 def _cost(what: str, runs: Sequence[Run], tokens: int | None, times: dict[str, float | None]) -> Cost:
     measured = [seconds for run in runs if (seconds := times.get(run.name)) is not None]
-    operations = sum(run.operations for run in runs)
-    return what, len(runs), tokens, operations, sum(measured) if measured else None
+    return what, len(runs), tokens, sum(run.operations for run in runs), sum(measured) if measured else None
 
 
 def class_shares(classes: dict[str, int], most: int = 12) -> list[tuple[str, int]]:
@@ -197,8 +195,7 @@ def results_csv(study: StudyRecord) -> str:
 def _rows(study: StudyRecord) -> Iterator[dict[str, Any]]:
     for trial in study.trials:
         for measure in ("accuracy", "macro_f1"):
-            value = getattr(trial, measure)
-            yield {"record": "trial", **vars(trial), "measure": measure, "value": value}
+            yield {"record": "trial", **vars(trial), "measure": measure, "value": getattr(trial, measure)}
     for score in study.scores:
         for measure in ("accuracy", "macro_f1", "accuracy_without_leaks"):
             if share := getattr(score, measure):

@@ -73,17 +73,8 @@ def _bands(study: StudyRecord, budget: int) -> dict[str, Band]:
 
 def _baseline_levels(study: StudyRecord, budget: int) -> dict[str, float]:
     """What the arms without epochs that choose on valid reach there: the mean over seeds."""
-    levels = {}
-    for arm in study.arms:
-        reached = [
-            trial.valid_accuracy
-            for trial in study.trials
-            if (trial.arm, trial.budget, trial.status) == (arm.name, budget, "done")
-            and trial.valid_accuracy is not None
-        ]
-        if reached and not arm.has_epochs:
-            levels[arm.name] = float(np.mean(reached))
-    return levels
+    means = study.valid_accuracies(budget)
+    return {arm.name: means[arm.name] for arm in study.arms if arm.name in means and not arm.has_epochs}
 
 
 def epochs_limits(study: StudyRecord, *budgets: int) -> tuple[float, float] | None:
@@ -113,8 +104,7 @@ def epochs_chart(
             if name in with_bands and band.seeds > 1:
                 look: Any = {"color": mark.colour, "alpha": 0.16, "linewidth": 0}
                 axes.fill_between(band.epochs, band.low, band.high, **look)
-            every = max(1, len(band.epochs) // 12)
-            axes.plot(band.epochs, band.mean, markevery=every, zorder=3, **mark.line)
+            axes.plot(band.epochs, band.mean, markevery=max(1, len(band.epochs) // 12), zorder=3, **mark.line)
         for name, level in levels.items():
             axes.axhline(level, color=marks[name].colour, linestyle=marks[name].linestyle, linewidth=1.3)
         axes.set_ylim(*(shared or epochs_limits(study, budget) or (0, 1)))
@@ -243,8 +233,7 @@ def forest_chart(study: StudyRecord, marks: Marks, reading: str) -> Chart | None
         axes.axvline(0, color=GREY, linewidth=0.9, zorder=1)
         for place, text in headings:
             box: Any = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
-            across = axes.get_yaxis_transform()
-            axes.text(0, place, text, transform=across, va="center", weight="bold", bbox=box)
+            axes.text(0, place, text, transform=axes.get_yaxis_transform(), va="center", weight="bold", bbox=box)
         for place, row in rows:
             _draw_difference(axes, place, row, marks.get(row.arm))
             if is_wide:

@@ -71,8 +71,7 @@ class RunDirectory:
         if own.fingerprint != trained.tokenizer:
             what = f"tokenizer.json ({own.size:,} tokens, {own.fingerprint[:12]}…) is not the one that "
             what += f"the run was trained with ({trained.vocab:,} tokens, {trained.tokenizer[:12]}…)"
-            fix = "bring the run's own tokenizer.json back"
-            raise IntegrityError(what, where=self.path, fix=fix, code="mismatch")
+            raise IntegrityError(what, where=self.path, fix="bring the run's own tokenizer.json back", code="mismatch")
 
     def read_result(self) -> dict[str, Any] | None:
         """What a finished run says of itself, or None."""

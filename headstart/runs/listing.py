@@ -85,8 +85,7 @@ def _summary(run: RunDirectory, name: str) -> RunSummary:
         return replace(about, state="broken", reason="weights.safetensors is missing")
     valid = {key: float(value) for key, value in (result["valid"] or {}).items() if value is not None}
     state: State = "stopped early" if result["stopped_early"] else "finished"
-    digest = str(result["weights_sha256"])
-    return replace(about, state=state, step=int(result["step"]), valid=valid, digest=digest)
+    return replace(about, state=state, step=int(result["step"]), valid=valid, digest=str(result["weights_sha256"]))
 
 
 def _run_directories(top: Path) -> Iterator[Path]:

@@ -95,8 +95,7 @@ def require(objective: str, verb: str, where: str) -> None:
     what = "base without a head" if objective == "base" else f"{objective} run"
     too = f" ({', '.join(SERVES[objective][1:])} too)" if SERVES[objective][1:] else ""
     fix = f"`headstart {SERVES[objective][0]}` serves it{too}; {verb} needs a {able} run"
-    what = f"is a {what}: it cannot serve `headstart {verb}`"
-    raise UserError(what, where=where, fix=fix, code="wrong-run")
+    raise UserError(f"is a {what}: it cannot serve `headstart {verb}`", where=where, fix=fix, code="wrong-run")
 
 
 def refuse_other_shapes(

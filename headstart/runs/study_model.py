@@ -100,8 +100,7 @@ def run_of(path: str | Path) -> Path:
     if config is None:
         return place
     what = f"the study's model is the arm {config.arm}, which only predict, evaluate and serve take"
-    fix = f"give a run of its trials: {place.parent / 'trials'}"
-    raise UserError(what, where=path, fix=fix, code="wrong-run")
+    raise UserError(what, where=path, fix=f"give a run of its trials: {place.parent / 'trials'}", code="wrong-run")
 
 
 def _resolved(path: str | Path) -> tuple[Path, StudyModelConfig | None]:

@@ -47,8 +47,7 @@ def create_application(
     for name, (summary, answer, more) in _REQUESTS.items():
         route = application.post(f"/api/{name}", summary=summary, response_model=answer, responses=more)
         route(getattr(service, name))
-    report = "/api/studies/{name}/report"
-    application.get(report, summary="A study's report", response_class=Response)(service.report)
+    application.get("/api/studies/{name}/report", summary="A study's report", response_class=Response)(service.report)
     application.add_exception_handler(RequestValidationError, _invalid)
     application.add_exception_handler(HTTPException, _http_error)
     for kind in (RequestError, HeadstartError, MemoryError, torch.OutOfMemoryError, Exception):
@@ -120,5 +119,4 @@ async def _http_error(request: Request, error: Any) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    known = error_for(error) or RequestError(500, "internal error", "look at the server's output")
-    return known.response
+    return (error_for(error) or RequestError(500, "internal error", "look at the server's output")).response

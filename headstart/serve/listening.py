@@ -34,8 +34,7 @@ def access_for(host: str, token: str | None) -> Access:
         return Access(LOOPBACK | {host.lower()}, token=token)
     if token is None:
         what = f"--host {host} can be reached from other machines, and there is no --token"
-        fix = f"give --token, or HEADSTART_SERVE_TOKEN; make one: {_A_TOKEN}"
-        raise UserError(what, fix=fix, code="missing")
+        raise UserError(what, fix=f"give --token, or HEADSTART_SERVE_TOKEN; make one: {_A_TOKEN}", code="missing")
     own_names = {socket.gethostname().lower(), socket.getfqdn().lower(), host.lower()}
     return Access(LOOPBACK | own_names, any_address=True, token=token)
 
@@ -156,10 +155,10 @@ class TimeoutProtocol(H11Protocol):
         """Answer what is no whole request, and close the connection."""
         self._has_headers()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            headers = {"content-type": "application/json", "connection": "close"}
-            headers |= {"content-length": str(len(error.body))}
+            size = str(len(error.body))
+            headers = [("content-type", "application/json"), ("connection", "close"), ("content-length", size)]
             events: list[Any] = [
-                h11.Response(status_code=error.status, headers=list(headers.items())),
+                h11.Response(status_code=error.status, headers=headers),
                 h11.Data(data=error.body),
                 h11.EndOfMessage(),
             ]

@@ -17,8 +17,7 @@ RunName = Annotated[str | None, Field(max_length=255, description="Optional wher
 
 def _strict(**example: Any) -> ConfigDict:
     """No conversion between types, no unknown key, no infinite number."""
-    examples: Any = {"examples": [example]}
-    return ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=examples)
+    return ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra={"examples": [example]})
 
 
 class ScoreRequest(BaseModel):

@@ -106,11 +106,9 @@ class SecurityMiddleware:
                 raise RequestError(400, f"the header {name} comes twice", "send it once")
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self._access.knows(host):
-            what = "the Host header does not name this server"
-            raise RequestError(403, what, "use the address of this server")
+            raise RequestError(403, "the Host header does not name this server", "use the address of this server")
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
-            what = "the request comes from a page of another site"
-            raise RequestError(403, what, "use the page of this server")
+            raise RequestError(403, "the request comes from a page of another site", "use the page of this server")
         is_open = path in _OPEN or path.startswith("/page/")
         if self._access.token and not is_open and not self._access.accepts(headers.get("authorization", "")):
             fix = "send Authorization: Bearer TOKEN, with the token that the server was started with"

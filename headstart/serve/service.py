@@ -100,10 +100,7 @@ class Service:
 
     async def runs(self) -> Response:
         about = [run.about() for run in self.models.runs.values()]
-        studies, limits = (
-            [{"name": name} for name in self.models.studies],
-            messages.LimitsAbout().model_dump(),
-        )
+        studies, limits = ([{"name": name} for name in self.models.studies], messages.LimitsAbout().model_dump())
         return _json({"version": __version__, "runs": about, "studies": studies, "limits": limits})
 
     async def classify(self, request: messages.ClassifyRequest) -> Response:
@@ -113,21 +110,14 @@ class Service:
             fix = "give text_b too" if run.config.pairs else "leave text_b out"
             raise RequestError(400, f"{served.name} was trained on {what}", fix)
         item = request.text if request.text_b is None else (request.text, request.text_b)
-        work = partial(classified, run, machine=served.machine)
-        prediction = await self._in_batch(served, work, item)
+        prediction = await self._in_batch(served, partial(classified, run, machine=served.machine), item)
         influence = None
         if request.influence != "none" and isinstance(run, LoadedRun):
             attribute = partial(
-                attribution_of,
-                run,
-                request.text,
-                served.machine,
-                text_b=request.text_b,
-                method=request.influence,
+                attribution_of, run, request.text, served.machine, text_b=request.text_b, method=request.influence
             )
             influence = (await self._in_pool(attribute)).as_json()
-        cut = {"is_cut": prediction.is_cut, "influence": influence}
-        return _json({"run": served.name, **prediction.answer, **cut})
+        return _json({"run": served.name, **prediction.answer, "is_cut": prediction.is_cut, "influence": influence})
 
     async def translate(self, request: messages.TranslateRequest) -> Response:
         served, run = await self._run(request.run, "translate")

@@ -73,8 +73,7 @@ def refuse_existing(path: Path) -> None:
         if not path.exists():
             return
         if not path.is_dir() or any(path.iterdir()):
-            fix = "give another directory"
-            raise UserError("is there already, and not empty", where=path, fix=fix, code="exists")
+            raise UserError("is there already, and not empty", where=path, fix="give another directory", code="exists")
         if path.samefile(os.curdir):  # it is replaced, and a shell inside it would not see the new one
             fix = "give the name of a new directory"
             raise UserError("is the current directory", where=path, fix=fix, code="exists")

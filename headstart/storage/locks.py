@@ -27,10 +27,8 @@ def run_lock(directory: Path) -> Iterator[None]:
         except OSError as error:
             fix = "wait for it, stop it, or give another --out"
             if isinstance(error, BlockingIOError):
-                what = f"locked by {_holder(file)}"
-                raise UserError(what, where=directory, fix=fix, code="in-use") from error
-            what = "the file system has no locks"
-            raise UserError(what, where=directory, fix=fix, code="unsupported") from error
+                raise UserError(f"locked by {_holder(file)}", where=directory, fix=fix, code="in-use") from error
+            raise UserError("the file system has no locks", where=directory, fix=fix, code="unsupported") from error
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         with contextlib.suppress(OSError):  # a disk too full for this line is refused with numbers later
             os.ftruncate(file.fileno(), 0)

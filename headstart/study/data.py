@@ -118,6 +118,11 @@ class StudyData:
         """Whether a trial's weights stay: of the first seed with the most labels, for the study's model."""
         return trial.budget == max(self.config.study.budgets) and trial.seed == 0
 
+    def rates_of(self, arm: Arm) -> list[float]:
+        """The learning rates that an arm tries on valid."""
+        frozen = self.config.finetune.frozen_learning_rate
+        return [frozen] if arm.kind == "frozen" and frozen else self.rates
+
     def trials_before(self, trial: Trial) -> list[Trial]:
         """The trials that this one takes something from.
 
@@ -162,8 +167,7 @@ def prepare(
         write_changed(directory / TRAIN_TEXTS, ("\n".join(lines) + "\n").encode())
     corpus = [path for phase in config.pretrain for path in phase.corpus]
     if not corpus and any(arm.kind in (*PRETRAINED, "scratch-long") for arm in arms):
-        fix = "give --corpus, or a base with --start, or --demo plain"
-        raise UserError("nothing to pretrain on", fix=fix)
+        raise UserError("nothing to pretrain on", fix="give --corpus, or a base with --start, or --demo plain")
     machine = choose(device, study.precision, study.threads, fast=study.fast)
     if study.fast:
         for reason in machine.reasons:
@@ -220,7 +224,6 @@ def labelled_sets(config: StudyConfig, log: Log) -> Sets:
     how, files = config.reading.part(Reading), config.finetune
     if not files.train:
         raise UserError("no labelled rows", fix="give --train (and --valid, --test), or --demo plain")
-
     sets = {"train": read_labelled(files.train, how)}
     for name, share in (("test", TEST_SHARE), ("valid", VALID_SHARE)):
         if given := getattr(files, name):
@@ -294,13 +297,11 @@ def _tokenizer(config: StudyConfig, directory: Path, train: LabelledSet, log: Lo
         vocab = config.tokenizer.vocab
         log(f"training a tokenizer of {vocab:,} tokens")
         trained = train_tokenizer(
-            lambda: (
-                (piece.text for piece in _corpus(config)) if config.pretrain else iter(train.whole_texts)
-            ),
+            lambda: (piece.text for piece in _corpus(config)) if config.pretrain else iter(train.whole_texts),
             vocab=vocab,
             kind=config.tokenizer.kind,
             normalise=config.tokenizer.normalise,
-        )  # fmt: skip
+        )
         for note in trained.notes:
             log(note)
         tokenizer = trained.tokenizer
@@ -394,7 +395,7 @@ def trial_steps(data: StudyData, trial: Trial) -> tuple[int, int]:
     steps, epoch = steps_of(data.config.finetune, trial.budget)
     if trial.arm.kind == "scratch-long":
         extra = pretraining_operations(data, trial.arm.objective or "causal")
-        steps += round(extra / len(data.rates) / step_operations(data, trial.arm))
+        steps += round(extra / len(data.rates_of(trial.arm)) / step_operations(data, trial.arm))
     return steps, epoch
 
 
@@ -403,7 +404,7 @@ def trial_operations(data: StudyData, trial: Trial) -> float:
     if trial.arm.kind in WITHOUT_STEPS:
         return 0.0
     steps, _ = trial_steps(data, trial)
-    return len(data.rates) * steps * step_operations(data, trial.arm)
+    return len(data.rates_of(trial.arm)) * steps * step_operations(data, trial.arm)
 
 
 # ---- what is said of the data -----------------------------------------------------------------------------------

@@ -58,8 +58,7 @@ def given_data(
     phases, tables = [_with_train_splits(phase) for phase in config.pretrain], list[Table | None]()
     if corpus is not None:
         if len(phases) > 1:
-            fix = "name each in its own [[pretrain]]"
-            raise UserError("a corpus for several phases of pretraining", fix=fix)
+            raise UserError("a corpus for several phases of pretraining", fix="name each in its own [[pretrain]]")
         texts = Texts.given(corpus, None, config.reading.text_column)
         names = [_weighed(*pair) for pair in zip(texts.sources, texts.weights, strict=True)]
         phases = [dataclasses.replace(phases[0] if phases else PretrainPart(), corpus=names)]

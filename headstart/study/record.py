@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headstart.config.schema import fields_of
 from headstart.config.study import WITHOUT_STEPS
 from headstart.errors import IntegrityError, UserError
 from headstart.runs.base_status import BaseStatus
@@ -307,16 +308,12 @@ class StudyRecord(_Record):
         """Read the study.json of a directory."""
         path = directory / "study.json"
         if not path.is_file() and (directory / "study.toml").is_file():
-            what, fix = (
-                "the study is not finished: there is no study.json yet",
-                "run its `headstart study` command",
-            )
-            raise UserError(what, where=str(directory), fix=f"{fix} again to resume it")
+            what = "the study is not finished: there is no study.json yet"
+            raise UserError(what, where=str(directory), fix="run its `headstart study` command again to resume it")
         if not path.is_file():
             is_there = directory.is_dir()
             what = "holds no study: there is no study.json in it" if is_there else "is not a directory"
-            fix = "give the directory that `headstart study --out DIR` wrote"
-            raise UserError(what, where=str(directory), fix=fix)
+            raise UserError(what, where=str(directory), fix="give the directory that `headstart study --out DIR` wrote")
         content = _json(path)
         if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:
             what = f"has format {content['format']!r}, this version reads {FORMAT}"
@@ -368,35 +365,28 @@ def parse(kind: Any, value: Any, path: str, place: str = "") -> Any:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return value
+    if isinstance(value, float) and not math.isfinite(value):
+        value = None
     if origin in (types.UnionType, typing.Union):
-        is_null = value is None or (isinstance(value, float) and not math.isfinite(value))
-        return None if is_null else parse(inner[0], value, path, place)
+        return None if value is None else parse(inner[0], value, path, place)
     if origin is list and isinstance(value, list):
         return [parse(inner[0], part, path, f"{place}[{index}]") for index, part in enumerate(value)]
     if origin is dict and isinstance(value, dict):
         return {key: parse(inner[1], part, path, f"{place}[{key!r}]") for key, part in value.items()}
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        return _parse_fields(kind, value, path, place)
+        cls, given = typing.cast(type, kind), {}
+        for name, declared in fields_of(cls).items():
+            if name not in value and declared.default is dataclasses.MISSING:
+                raise IntegrityError(f"{place}.{name} is missing".lstrip("."), where=path, fix=_FIX)
+            if value.get(name) is not None or declared.default is dataclasses.MISSING:
+                given[name] = parse(declared.type, value[name], path, f"{place}.{name}")
+        return cls(**given)
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if math.isfinite(value):
-            return float(value)
-    elif kind is int and isinstance(value, float) and value.is_integer():
+        return float(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    elif kind in (str, int, bool) and type(value) is kind:
+    if kind in (str, int, bool) and type(value) is kind:
         return value
-    words = {list: "a list", dict: "an object", str: "a text", bool: "true or false"}
-    wanted = "an object" if dataclasses.is_dataclass(kind) else words.get(origin or kind, "a number")
+    words = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+    wanted = words.get(origin or kind, "an object")
     raise IntegrityError(f"{place.lstrip('.') or 'it'} is not {wanted}", where=path, fix=_FIX)
-
-
-def _parse_fields(kind: Any, value: dict[str, Any], path: str, place: str) -> Any:
-    hints, given = typing.get_type_hints(kind), {}
-    for entry in dataclasses.fields(kind):
-        defaults = (entry.default, entry.default_factory)
-        has_default = any(default is not dataclasses.MISSING for default in defaults)
-        if has_default and value.get(entry.name) is None:
-            continue
-        if entry.name not in value:
-            raise IntegrityError(f"{place}.{entry.name} is missing".lstrip("."), where=path, fix=_FIX)
-        given[entry.name] = parse(hints[entry.name], value[entry.name], path, f"{place}.{entry.name}")
-    return kind(**given)

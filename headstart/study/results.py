@@ -23,15 +23,12 @@ from headstart.study.verdict import verdict
 
 ITEMS = 20
 TEXT_CHARACTERS = 600
-
-
 Ended = dict[str, TaskResult]
 
 
 def summarise(
-    data: StudyData, pretrainings: list[Pretraining], ended: Ended, command: list[str],
-    settings: dict[str, Any],
-) -> r.StudyRecord:  # fmt: skip
+    data: StudyData, pretrainings: list[Pretraining], ended: Ended, command: list[str], settings: dict[str, Any]
+) -> r.StudyRecord:
     """The whole record."""
     study, arms = data.config.study, arms_of(data.config.study)
     test = read_labelled(data.labelled("test"))
@@ -185,11 +182,10 @@ def _score(answers: _Answers, arm: Arm, budget: int, seeds: int, clean: np.ndarr
         return score
     right = answers.right(arm.name, budget)
     has_leaks = 0 < len(clean) < right.shape[1]
-    f1 = statistics.macro_f1(answers.table(arm.name, budget), answers.truth, answers.classes)
     return dataclasses.replace(
         score,
         accuracy=_interval(statistics.mean(right)),
-        macro_f1=_interval(f1),
+        macro_f1=_interval(statistics.macro_f1(answers.table(arm.name, budget), answers.truth, answers.classes)),
         accuracy_without_leaks=_interval(statistics.mean(right[:, clean])) if has_leaks else None,
     )
 
@@ -242,8 +238,7 @@ def _savings(answers: _Answers, arms: list[Arm], budgets: list[int], trials: lis
             epochs = savings.epochs_to_match(*curves)
             epochs = dataclasses.replace(epochs, sentence=savings.epochs_sentence(epochs, *names))
             labels = dataclasses.replace(labels, sentence=sentence)
-            saved = r.Savings(arm=names[0], against=names[1], budget=budget, labels=labels, epochs=epochs)
-            records.append(saved)
+            records.append(r.Savings(arm=names[0], against=names[1], budget=budget, labels=labels, epochs=epochs))
     return records
 
 
@@ -257,8 +252,7 @@ def _break_even(
         return None
     equal_compute = next((row for row in differences if row.reading == "equal compute"), None)
     objective: Any = study.objectives[0]
-    pretraining = pretraining_operations(data, objective)
-    return savings.break_even(pretraining, float(np.mean(operations)), equal_compute)
+    return savings.break_even(pretraining_operations(data, objective), float(np.mean(operations)), equal_compute)
 
 
 def _items(answers: _Answers, arms: list[Arm], budget: int, texts: list[str], labels: tuple[str, ...]) -> list[r.Item]:

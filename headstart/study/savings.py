@@ -41,11 +41,7 @@ def labels_to_match(budgets: Sequence[int], scratch: Sequence[np.ndarray], reach
 
 
 def labels_sentence(
-    labels: LabelsToMatch,
-    budgets: Sequence[int],
-    budget: int,
-    arm: str = "finetuned",
-    against: str = "scratch",
+    labels: LabelsToMatch, budgets: Sequence[int], budget: int, arm: str = "finetuned", against: str = "scratch"
 ) -> str:
     """The number of labels in words; `budget` is what the arm itself had."""
     target, most = f"to match {arm} with {budget:,}", f"more than {budgets[-1]:,}"

@@ -75,8 +75,7 @@ def difference(first: np.ndarray, second: np.ndarray) -> Difference:
         p = 1.0 if value == 0 else 2.0 ** (1 - table.shape[1])  # the sign test's: every item on one side
     else:
         half, p = _t(freedom) * error, 2 * float(special.stdtr(freedom, -abs(value) / error))
-    low, high = max(value - half, -bound), min(value + half, bound)
-    return Difference(value, low, high, p, error, freedom)
+    return Difference(value, max(value - half, -bound), min(value + half, bound), p, error, freedom)
 
 
 def macro_f1(predictions: np.ndarray, truth: np.ndarray, classes: int) -> Estimate:

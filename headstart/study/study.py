@@ -166,7 +166,7 @@ def _summary(data: StudyData, tasks: list[Task]) -> str:
         f"labelled rows: {sets['train']['rows']:,} train, {sets['valid']['rows']:,} valid, "
         f"{sets['test']['rows']:,} test; {len(data.labels)} classes\n"
         f"{len(tasks)} tasks of {operations:.2g} operations; budgets of {', '.join(map(str, study.budgets))} labels; "
-        f"seeds: {study.seeds}; learning rates that every neural arm tries on valid: {rates}"
+        f"seeds: {study.seeds}; learning rates that neural arms try on valid: {rates}"
     )
 
 
@@ -219,11 +219,10 @@ class _Times:
 
     def __init__(self, data: StudyData, jobs: int | None) -> None:
         self.file, study = data.directory / "timing.json", data.config.study
-        machine = machine_of(data)
         self.times: dict[str, Any] = {"seconds": 0.0, "pretraining": {}, "trials": {}}
         if self.file.exists():
             self.times |= json.loads(self.file.read_bytes())
-        self.times |= {"jobs": jobs, "threads": study.threads, "machine": machine.facts()}
+        self.times |= {"jobs": jobs, "threads": study.threads, "machine": machine_of(data).facts()}
         self._since = time.monotonic()
 
     def add(self, result: TaskResult) -> None:

@@ -187,10 +187,11 @@ def _neural(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
     steps, epoch = trial_steps(data, trial)
     tries: list[Try] = []
     failure: RunFailed | None = None
-    for number, rate in enumerate(data.rates):
+    rates = data.rates_of(trial.arm)
+    for number, rate in enumerate(rates):
 
         def on_step(progress: Progress, number: int = number) -> None:
-            on_share((number + progress.step / progress.steps) / len(data.rates))
+            on_share((number + progress.step / progress.steps) / len(rates))
 
         out = data.trial_file(trial).parent / f"rate-{rate:g}"
         try:

@@ -67,11 +67,7 @@ class Diagnosis:
 
 
 def diagnose(
-    tokenizer: Tokenizer,
-    texts: Iterable[str],
-    *,
-    text_bytes: int | None = None,
-    sample_bytes: int = SAMPLE_BYTES,
+    tokenizer: Tokenizer, texts: Iterable[str], *, text_bytes: int | None = None, sample_bytes: int = SAMPLE_BYTES
 ) -> Diagnosis:
     """Examine a tokenizer on a sample of the texts; `text_bytes`, their size if known, spreads it evenly."""
     counts = np.zeros(tokenizer.size, np.int64)

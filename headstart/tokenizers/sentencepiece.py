@@ -48,8 +48,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _spec(form: str, specials: list[str], pieces: list[str], model: bytes) -> dict[str, Any]:
-    encoded = base64.b64encode(model).decode("ascii")
-    return {"format": form, "specials": specials, "pieces": pieces, "model": encoded}
+    return {"format": form, "specials": specials, "pieces": pieces, "model": base64.b64encode(model).decode("ascii")}
 
 
 def _dictionary_pieces(path: Path) -> list[str]:
@@ -83,8 +82,7 @@ def marian_spec(model: bytes, vocabulary: Mapping[str, int], size: int, where: s
     """
     if size > len(vocabulary) + MOST_UNUSED:
         what = f"has {len(vocabulary):,} pieces, and the embedding {size:,} rows"
-        fix = "give the checkpoint's own config.json and vocabulary"
-        raise UserError(what, where=where, fix=fix, code="mismatch")
+        raise UserError(what, where=where, fix="give the checkpoint's own config.json and vocabulary", code="mismatch")
     pieces: list[str | None] = [None] * size
     for piece, identity in vocabulary.items():
         if not isinstance(identity, int) or isinstance(identity, bool) or not 0 <= identity < size:
@@ -114,8 +112,7 @@ def processor_of(raw: bytes, where: str) -> Any:
         import sentencepiece
     except ImportError as error:
         what = "a SentencePiece model needs the package sentencepiece"
-        fix = "pip install 'headstart[sentencepiece]'"
-        raise UserError(what, where=where, fix=fix, code="no-package") from error
+        raise UserError(what, where=where, fix="pip install 'headstart[sentencepiece]'", code="no-package") from error
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=raw)
     except Exception as error:  # the library raises RuntimeError or its own, by version

@@ -232,10 +232,6 @@ class Vocabularies:
         both = f"{self.source.fingerprint}+{self.target.fingerprint}"
         return self.source.fingerprint if self.is_joint else both
 
-    @property
-    def spec(self) -> dict[str, Any]:
-        return {"source": self.source.spec, "target": self.target.spec}
-
     def save(self, directory: str | Path) -> None:
         """Write `tokenizer.json`, or a file for each side."""
         if self.is_joint:
@@ -253,7 +249,6 @@ def read_separate(directory: Path, source_fingerprint: str, target_fingerprint: 
         if tokenizer.fingerprint != trained:
             other = f"{name} ({tokenizer.size:,} tokens, {tokenizer.fingerprint[:12]}…)"
             what = f"{other} is not the one that the run was trained with ({trained[:12]}…)"
-            fix = f"bring the run's own {name} back"
-            raise IntegrityError(what, where=directory, fix=fix, code="mismatch")
+            raise IntegrityError(what, where=directory, fix=f"bring the run's own {name} back", code="mismatch")
         sides.append(tokenizer)
     return Vocabularies(*sides)

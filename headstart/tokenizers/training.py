@@ -98,8 +98,7 @@ def train(
     on_stage("measuring")
     stats = measure(texts(), kind, sample_bytes, ways)
     if not stats.text_bytes:
-        what = "there is no text to train a tokenizer on"
-        raise UserError(what, fix="give files that are not empty", code="too-few")
+        raise UserError("there is no text to train a tokenizer on", fix="give files that are not empty", code="too-few")
     on_stage("learning")
     spec = _LEARNERS[kind](lambda: (normalised(text, ways) for text in sampled(texts(), stats)), vocab, stats)
     spec["normalizer"] = normaliser(ways)
@@ -107,10 +106,7 @@ def train(
 
 
 def measure(
-    texts: Iterable[str],
-    kind: Kind,
-    sample_bytes: int = SAMPLE_BYTES,
-    normalise: Sequence[Normalisation] = (),
+    texts: Iterable[str], kind: Kind, sample_bytes: int = SAMPLE_BYTES, normalise: Sequence[Normalisation] = ()
 ) -> CorpusStats:
     """Read everything once: how much it is, and how much of it has no white space."""
     text_bytes = unspaced_bytes = 0

@@ -19,17 +19,14 @@ METRICS: dict[str, tuple[str, ...]] = {
     "translation": ("loss", "cross_entropy", "accuracy", "bleu", "chrf"),
 }
 
-LESS_IS_BETTER = {
-    "loss", "cross_entropy", "masked_loss", "pair_loss", "rmse", "mae", "calibration_error"
-}  # fmt: skip
+LESS_IS_BETTER = {"loss", "cross_entropy", "masked_loss", "pair_loss", "rmse", "mae", "calibration_error"}
 
 
 def check_best_metric(objective: str, given: LoopConfig) -> None:
     """Refuse a metric that a run of this objective does not have, before anything is read."""
     if given.best_metric not in METRICS[objective]:
         fix = f"--best-metric one of {', '.join(METRICS[objective])}"
-        what = f"a {objective} run has no metric {given.best_metric}"
-        raise UserError(what, fix=fix, code="unknown-name")
+        raise UserError(f"a {objective} run has no metric {given.best_metric}", fix=fix, code="unknown-name")
     if given.best_metric == "loss":
         return
     for flag, value in (("--patience", given.patience), ("--evaluate-every", given.evaluate_every)):

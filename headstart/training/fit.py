@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from headstart.config.run import RunConfig
-from headstart.config.training import seconds_in
+from headstart.config.training import LoopConfig, Masking, OptimizerConfig, TrainingSettings, seconds_in
 from headstart.errors import DeviceLost, TryAgain
 from headstart.inference.evaluate import Scores, evaluate
 from headstart.machine import Machine
@@ -20,6 +20,7 @@ from headstart.model.model import Model
 from headstart.objectives.objective import Objective
 from headstart.runs.checkpoint import clean, fault, weights_digest, write_tensors
 from headstart.runs.directory import MetricsFile, RunDirectory
+from headstart.runs.load import LoadedRun
 from headstart.runs.shards import whole_model
 from headstart.storage.atomic import atomic_file
 from headstart.storage.locks import run_lock
@@ -64,6 +65,15 @@ class Task:
     valid: Objective | None
     # What else the result has about the final weights.
     finish: Callable[[Model, Scores | None], dict[str, Any]] = lambda model, scores: {}
+
+
+def run_config(given: TrainingSettings, start: LoadedRun | None, train: Objective, **own: Any) -> RunConfig:
+    """All that makes a run what it is; where a time was given, its steps are measured later."""
+    steps = given.steps or train.steps_in(given.epochs or 1.0, given.seed)
+    return given.part(
+        RunConfig, start=start.digest if start else "scratch", head=train.head, masking=given.part(Masking),
+        optimizer=given.part(OptimizerConfig), loop=given.part(LoopConfig, steps=steps), **own,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -211,8 +221,7 @@ def _check_disk(run: RunDirectory, model: Model, config: RunConfig) -> None:
     if free < needed:
         files = f"{config.loop.keep} checkpoints, one being written and the weights"
         what = f"{needed:,} bytes are needed for {files}, {free:,} are free"
-        fix = "free some space, or give --keep 1 or another --out"
-        raise TryAgain(what, where=run.path, fix=fix, code="disk-full")
+        raise TryAgain(what, where=run.path, fix="free some space, or give --keep 1 or another --out", code="disk-full")
 
 
 def _numbers(model: Model) -> int:

@@ -131,8 +131,7 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
             state.step, is_saved = state.step + 1, False
 
             # ---- log and save --------------------------------------------------------------------------------
-            learning_rate = optimizers[0].param_groups[0]["peak"] * factor
-            step_log.add(TakenStep(state.step, batch, learning_rate, result))
+            step_log.add(TakenStep(state.step, batch, optimizers[0].param_groups[0]["peak"] * factor, result))
             by_step = loop.save_every and state.step % loop.save_every == 0
             is_late = time.monotonic() - last_save > loop.save_every_seconds
             # The signal is read once, since it may come between any two lines; and all ranks do the same.

@@ -22,11 +22,7 @@ STATE_NUMBERS = {"adamw": 2, "muon": 1, "muon-split": 1}
 
 
 def first_model(
-    config: RunConfig,
-    machine: Machine,
-    start: LoadedRun | None,
-    log: Callable[[str], None],
-    into: Into = "stack",
+    config: RunConfig, machine: Machine, start: LoadedRun | None, log: Callable[[str], None], into: Into = "stack"
 ) -> Model:
     """The model of a run, with the weights of its start; refused before it is built if it cannot be trained here."""
     check_memory(config, machine)

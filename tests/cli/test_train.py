@@ -10,7 +10,6 @@ from commands import ask
 
 from headstart.cli import train
 from headstart.cli.options import Common
-from headstart.config.defaults import FINETUNE_BATCH, LABEL_SMOOTHING
 from headstart.config.generation import BEAM_OF_FIVE
 from headstart.config.training import FinetuneSettings, Masking
 from headstart.runs.directory import RunDirectory
@@ -178,6 +177,6 @@ def test_flags_for_translation_are_refused_elsewhere(capsys, tmp_path, flags, ta
 
 def test_the_defaults_are_those_of_the_schema():
     settings = FinetuneSettings()
-    assert settings.label_smoothing == LABEL_SMOOTHING
+    assert settings.label_smoothing == 0.1
     assert (settings.beam, settings.length_penalty) == (BEAM_OF_FIVE.beam, BEAM_OF_FIVE.length_penalty)
-    assert settings.batch == FINETUNE_BATCH == 16
+    assert settings.batch == 16

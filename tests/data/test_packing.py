@@ -73,18 +73,6 @@ def test_batches_keep_their_size_and_epochs_follow_each_other(documents, length,
         assert sorted(seen) == sorted(row for row, numbers in starts.items() for _ in numbers)
 
 
-@settings(deadline=None)
-@given(st.integers(1, 9), st.integers(0, 30), st.integers(1, 5))
-def test_the_ranks_together_have_the_global_batch(batch, step, world):
-    blocks = blocks_of([[i, i + 1, i + 2] for i in range(30)], 7, Template(BEGIN, END))
-    whole = blocks.examples_at(3, step, batch)
-    shares = [blocks.examples_at(3, step, batch, rank, world) for rank in range(world)]
-    for part in range(3):
-        together = np.concatenate([share[part] for share in shares])
-        order = np.argsort(np.concatenate([np.arange(batch)[rank::world] for rank in range(world)]))
-        assert together[order].tolist() == whole[part].tolist()
-
-
 def test_epochs_and_seeds_differ():
     blocks = blocks_of([list(range(90))], 3, Template(None, None))
     epochs = [blocks.examples_at(seed, epoch, blocks.count).tokens.tolist() for seed in (0, 1) for epoch in (0, 1)]

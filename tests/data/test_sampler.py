@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
 
-from headstart.data.sampler import LengthBuckets, examples_at, for_rank, shuffled
+from headstart.data.sampler import LengthBuckets, examples_at, shuffled
 from headstart.randomness import stream
 
 COUNTS = st.integers(1, 300) | st.sampled_from([1, 2, 3, 4, 5, 16, 17, 255, 256, 257])
@@ -74,15 +74,6 @@ def test_a_huge_count_needs_no_memory():
     assert len(set(numbers.tolist())) == 3
 
 
-@given(st.integers(0, 40), st.integers(1, 9))
-def test_the_ranks_together_have_the_global_batch(size, world):
-    batch = np.arange(size) * 3
-    shares = [for_rank(batch, rank, world) for rank in range(world)]
-    assert sorted(np.concatenate(shares).tolist()) == batch.tolist()
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    assert [for_rank(batch.tolist(), rank, world) for rank in range(world)] == [s.tolist() for s in shares]
-
-
 # ---- buckets: within the budget, with little padding
 
 LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=60).map(np.array)
@@ -123,13 +114,6 @@ def test_buckets_asked_before_do_not_matter(lengths, history):
     for step in history:
         last = used.examples_at(1, step)
     assert last.tolist() == LengthBuckets(lengths, batch_tokens=budget).examples_at(1, history[-1]).tolist()
-
-
-@given(LENGTHS, st.integers(1, 9), st.integers(1, 6), st.integers(0, 20))
-def test_the_ranks_together_have_the_whole_bucket(lengths, batch, world, step):
-    whole = LengthBuckets(lengths, batch_examples=batch).examples_at(0, step)
-    shares = [for_rank(whole, rank, world) for rank in range(world)]
-    assert sorted(np.concatenate(shares).tolist()) == sorted(whole.tolist())
 
 
 def lognormal(count, columns=1):

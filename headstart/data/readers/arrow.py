@@ -39,8 +39,7 @@ def arrow_rows(path: FilePath, columns: Columns, reading: Reading, bad: BadRows,
         except (pyarrow.ArrowException, OSError) as error:
             form = "parquet" if is_parquet else "Arrow"
             what = f"not a readable {form} file ({str(error).splitlines()[0]})"
-            fix = "write it again with pandas or pyarrow"
-            raise UserError(what, where=file, fix=fix, code="bad-format") from error
+            raise UserError(what, where=file, fix="write it again with pandas or pyarrow", code="bad-format") from error
 
 
 def _parquet_rows(path: Path, columns: Columns, on_bytes: OnBytes) -> Rows:

@@ -223,8 +223,7 @@ def _decode(decoder: codecs.IncrementalDecoder, block: bytes, offset: int, where
         return decoder.decode(block, final=not block)
     except UnicodeError as error:
         if not isinstance(error, UnicodeDecodeError):  # as the UTF-16 decoder does without a byte order mark
-            what = f"not {encoding}: {error}"
-            raise UserError(what, where=where, fix="check --encoding", code="bad-text") from error
+            raise UserError(f"not {encoding}: {error}", where=where, fix="check --encoding", code="bad-text") from error
         at = offset - pending + error.start
         bad_bytes = error.object[error.start : error.end].hex(" ")
         what = f"not {encoding} at byte {at:,}: {bad_bytes} ({error.reason})"

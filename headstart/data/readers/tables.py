@@ -186,8 +186,7 @@ def _line_rows(path: FilePath, columns: Columns, reading: Reading, bad: BadRows,
         row_count, label_count = (sum(1 for _ in lines(file, reading)) for file in (path, label_path))
         if row_count != label_count:
             what = f"{row_count:,} rows of text but {label_count:,} labels in {label_path}"
-            fix = "give each line of the one its line in the other"
-            raise UserError(what, where=path, fix=fix, code="mismatch")
+            raise UserError(what, where=path, fix="give each line of the one its line in the other", code="mismatch")
     spells = spelled if form_of(path) == "spm" else str
     for number, line in enumerate(lines(path, reading, on_bytes), 1):
         where, label = f"{path}:{number}", next(labels, None)

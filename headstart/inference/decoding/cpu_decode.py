@@ -161,9 +161,7 @@ class _Linear:
     def __call__(self, x: Tensor) -> Tensor:
         if self.transposed is None:
             return F.linear(x, self.weight, self.bias)
-        if self.bias is None:
-            return torch.mm(x, self.transposed)
-        return torch.addmm(self.bias, x, self.transposed)
+        return torch.mm(x, self.transposed) if self.bias is None else torch.addmm(self.bias, x, self.transposed)
 
     def transpose(self) -> None:
         if self.weight.shape[0] > self.weight.shape[1]:
@@ -175,8 +173,7 @@ class _Block:
         self.pre_norm, self.attention = block.pre_norm, _Attention(block.attention)
         self.sublayers: list[tuple[_Attention | _FeedForward, Norm]] = [(self.attention, _norm(block.attention_norm))]
         if block.has_cross:
-            cross = _Attention(block.cross_attention, over_memory=True)
-            self.sublayers.append((cross, _norm(block.cross_norm)))
+            self.sublayers.append((_Attention(block.cross_attention, over_memory=True), _norm(block.cross_norm)))
         self.sublayers.append((_FeedForward(block.feed_forward), _norm(block.feed_forward_norm)))
 
     def __call__(self, x: Tensor, context: _Context, own: LayerCache, cross: LayerCache) -> Tensor:

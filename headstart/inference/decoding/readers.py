@@ -58,8 +58,7 @@ class CachedReader:
     def read(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
         """Read the new tokens; logits of the next one, (batch, vocab)."""
         x = self._last(tokens, present)
-        logits: Tensor = self._cpu_step.output(x) if self._uses_cpu_step() else self.model.head(x)
-        return logits
+        return self._cpu_step.output(x) if self._uses_cpu_step() else self.model.head(x)
 
     def likeliest(self, tokens: Tensor, present: Tensor | None, never: Tensor) -> Tensor:
         """Read the new tokens; the most probable next one except those in `never`, (batch,)."""
@@ -78,8 +77,7 @@ class CachedReader:
             return self._cpu_step.output(x).unflatten(0, tokens.shape)
         x, mask = self._embedding(tokens, positions, self._beams.longest), Mask(allowed=ancestors[:, None])
         memory = self._memory_of(tokens.shape[1])
-        logits: Tensor = self.model.head(self._stack(x, mask, positions, cache=self.cache.layers, **memory))
-        return logits
+        return self.model.head(self._stack(x, mask, positions, cache=self.cache.layers, **memory))
 
     def select(self, rows: Tensor) -> None:
         """Continue with these rows only, in this order."""
@@ -111,8 +109,7 @@ class CachedReader:
         return self._cpu_step(tokens, positions, longest, self.cache.layers, allowed, seen)
 
     def _read(self, tokens: Tensor, present: Tensor | None) -> Tensor:
-        hidden: Tensor = self.model.base(tokens, present=present, cache=self.cache)
-        return hidden
+        return self.model.base(tokens, present=present, cache=self.cache)
 
     def _memory_of(self, queries: int) -> dict[str, Any]:
         """What a decoder attends to besides: the memory and its mask."""
@@ -149,6 +146,5 @@ class TranslationReader(CachedReader):
         return hidden
 
     def _memory_of(self, queries: int) -> dict[str, Any]:
-        keys = self.memory.shape[1]
-        mask = build_mask(queries, keys, causal=False, keys_present=self.source_present)
+        mask = build_mask(queries, self.memory.shape[1], causal=False, keys_present=self.source_present)
         return {"memory": self.memory, "memory_mask": mask}

@@ -11,6 +11,7 @@ from torch import Tensor
 from headstart.config.generation import GenerationConfig
 from headstart.inference.decoding.sampling import NEVER, NO_TOKEN, forbid_end, forbid_repeats, sample
 from headstart.randomness import stream
+from headstart.tokenizers.templates import pad
 
 
 class Reader(Protocol):
@@ -109,13 +110,8 @@ def in_fp32(logits: Tensor) -> Tensor:
 
 def pad_left(prompts: Sequence[Sequence[int]], device: torch.device | str) -> tuple[Tensor, Tensor | None]:
     """Prompts padded on the left, so that the next token follows each of them."""
-    longest = max((len(prompt) for prompt in prompts), default=0)
-    tokens = torch.zeros(len(prompts), longest, dtype=torch.long)
-    present = torch.zeros(len(prompts), longest, dtype=torch.bool)
-    for row, prompt in enumerate(prompts):
-        assert prompt, "a prompt has at least its begin token"
-        tokens[row, longest - len(prompt) :] = torch.tensor(prompt)
-        present[row, longest - len(prompt) :] = True
+    assert all(prompts), "a prompt has at least its begin token"
+    tokens, present = (torch.from_numpy(one).flip(1) for one in pad([np.flip(prompt) for prompt in prompts], 0))
     return tokens.to(device), None if present.all() else present.to(device)
 
 

@@ -51,8 +51,7 @@ class CausalFamily(Family):
             return Described(model=model, head=head, objective=objective, frame="causal", labels=labels)
         if model.tied or self.output in names:  # a tied output needs no tensor of its own
             return Described(model=model, head=HeadConfig(kind="lm"), objective="causal", frame="causal")
-        head, notes = HeadConfig(kind="none"), (_NO_HEAD,)
-        return Described(model=model, head=head, objective="base", frame="causal", notes=notes)
+        return Described(model=model, head=HeadConfig(kind="none"), objective="base", frame="causal", notes=(_NO_HEAD,))
 
     def parts(self, model: ModelConfig, head: HeadConfig) -> Iterator[Part]:
         yield Part("base.embedding.tokens.weight", (self.embedding,))
@@ -159,8 +158,7 @@ class GptNeoX(CausalFamily):
     def read_shape(self, fields: Fields) -> ModelConfig:
         fields.must_be("use_parallel_residual", False, default=True)
         fields.must_be("attention_bias", True, default=True)
-        base = rotary_base(fields, "rotary_emb_base", share=("rotary_pct", 0.25))
-        return self.read_model(fields, rotary_base=base)
+        return self.read_model(fields, rotary_base=rotary_base(fields, "rotary_emb_base", share=("rotary_pct", 0.25)))
 
     def completed(self, described: Described, ours: dict[str, Tensor]) -> dict[str, Tensor]:
         """Theirs have the query, key and value of one head side by side; ours all queries first."""

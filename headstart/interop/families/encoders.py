@@ -130,8 +130,7 @@ class Bert(Family):
             theirs["embeddings.token_type_embeddings.weight"] = torch.zeros(self.empty_segments, model.width)
             config["type_vocab_size"] = self.empty_segments
         own = ("embeddings.", f"{self.layer}.", "pooler.")
-        named = {(self.prefix if name.startswith(own) else "") + name: theirs[name] for name in theirs}
-        return config, named
+        return config, {(self.prefix if name.startswith(own) else "") + name: theirs[name] for name in theirs}
 
 
 class DistilBert(Bert):

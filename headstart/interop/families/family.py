@@ -270,8 +270,7 @@ def gather(parts: Iterable[Part], theirs: Mapping[str, Tensor]) -> tuple[dict[st
             used |= set(part.theirs)
     if missing:
         what = "lacks tensors that its config.json mentions: " + listed(missing)
-        fix = "give the checkpoint's own config.json, or a whole checkpoint"
-        raise IntegrityError(what, fix=fix, code="mismatch")
+        raise IntegrityError(what, fix="give the checkpoint's own config.json, or a whole checkpoint", code="mismatch")
     return ours, used
 
 

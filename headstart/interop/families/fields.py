@@ -100,8 +100,7 @@ class Fields:
         if value is _MISSING or (value is None and default is not None):
             value = default
         if value is None and name not in self.content:
-            fix = f"add {name} to config.json"
-            raise UserError(f"has no {name}", where=self.where, fix=fix, code="missing")
+            raise UserError(f"has no {name}", where=self.where, fix=f"add {name} to config.json", code="missing")
         return value
 
 
@@ -131,8 +130,7 @@ SENTENCE_KINDS: tuple[str, ...] = tuple(_KINDS.values())
 
 def heads_of(stem: str, **more: str) -> dict[str, str]:
     """The classes of a family, by our heads: those that any family has, and more."""
-    sentence = dict.fromkeys(SENTENCE_KINDS, f"{stem}ForSequenceClassification")
-    return {"none": f"{stem}Model", **more, **sentence}
+    return {"none": f"{stem}Model", **more, **dict.fromkeys(SENTENCE_KINDS, f"{stem}ForSequenceClassification")}
 
 
 def sentence_head(fields: Fields, pooling: Pooling) -> tuple[HeadConfig, tuple[str, ...]]:
@@ -165,9 +163,8 @@ def label_fields(run: RunConfig) -> dict[str, Any]:
     if run.head.kind not in SENTENCE_KINDS:
         return {}
     names = run.label_names or [f"LABEL_{number}" for number in range(run.head.classes)]
-    problem = next(problem for problem, kind in _KINDS.items() if kind == run.head.kind)
     return {
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
-        "problem_type": problem,
+        "problem_type": next(problem for problem, kind in _KINDS.items() if kind == run.head.kind),
     }

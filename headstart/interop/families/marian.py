@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from headstart.config.defaults import LABEL_SMOOTHING, TRANSLATION_BATCH_TOKENS
+from headstart.config.defaults import TRANSLATION_BATCH_TOKENS
 from headstart.config.model import HeadConfig, ModelConfig
 from headstart.config.run import TranslationConfig
 from headstart.errors import IntegrityError, visible
@@ -106,7 +106,6 @@ class Marian(Family):
             notes=tuple(f"{name} is not applied when it is trained further" for name in drops),
             translation=TranslationConfig(
                 batch_tokens=TRANSLATION_BATCH_TOKENS["cpu"],
-                label_smoothing=LABEL_SMOOTHING,
                 beam=max(1, fields.integer("num_beams", TranslationConfig.beam or 1)),
                 length_penalty=fields.number("length_penalty", TranslationConfig.length_penalty, least=-1e12),
             ),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from headstart.config.defaults import VALID_SHARE
 from headstart.config.presets import preset
 from headstart.config.schema import Settings, fields_of
-from headstart.config.study import WITHOUT_STEPS, StudyConfig
+from headstart.config.study import PRETRAINED, WITHOUT_STEPS, StudyConfig
 from headstart.config.training import seconds_in
 from headstart.errors import RunFailed
 from headstart.hardware import available_cores
@@ -63,7 +63,8 @@ LONGEST = {False: 256, True: 512}  # tokens of a block; where it is regularised,
 
 # The shares of the time: most for trials, what is left over for what is not foreseen.
 TRIALS_SHARE, SPARE_SHARE, FIRST_GUESS = 0.45, 0.05, 0.5
-SECONDS_A_MEGABYTE = 3.5  # of the text: read, searched for leaks, tokenised, and LSA
+START_SECONDS = {"cpu": 0.0, "cuda": 28.0}  # to start, and to measure the steps
+SECONDS_A_MEGABYTE = {"cpu": 3.5, "cuda": 0.8}  # of the text: read, searched for leaks, tokenised, and LSA on a CPU
 TFIDF_SECONDS_A_MEGABYTE = 1.5  # of the labelled texts, for each trial of TF-IDF
 TRIAL_SECONDS = {"cpu": 1.5, "cuda": 10.0}  # to start a trial, besides its steps
 SIDE_BY_SIDE = {"cpu": 1, "cuda": 4}  # trials at once: on a CPU each has all cores
@@ -151,13 +152,14 @@ class Decision:
         self.machine.prepare()
         self.kind: Any = self.machine.device.type
         self.tokens = sum(self.sizes.corpus_tokens) + self.sizes.rows * self.sizes.text_tokens
-        self.setup = SECONDS_A_MEGABYTE * self.tokens * BYTES_A_TOKEN / 1e6  # reading, and all that is not trained
+        megabytes = self.tokens * BYTES_A_TOKEN / 1e6
+        self.setup = START_SECONDS[self.kind] + SECONDS_A_MEGABYTE[self.kind] * megabytes
 
     def recipe(self) -> Recipe:
         size, step = self._size()
         settings = self._settings(size)
         works = self._works(settings)
-        trials = self._plan(works, settings, self._measured(works.trial(arms_of(works.config.study)[-1])))
+        beside, trials = self._plan(works, settings, self._measured(works.trial(arms_of(works.config.study)[-1])))
         study = self.question.answered(settings)[0].study
         bases = len(study.objectives) * min(study.pretrain_seeds, study.seeds) * (1 + ("shuffled" in study.arms))
         phase, objective = works.config.pretrain[0], study.objectives[0]
@@ -170,7 +172,7 @@ class Decision:
         settings["pretrain"]["steps"] = max(1, int(min(left / step, most)) // len(works.config.pretrain))
         phase = self.question.answered(settings)[0].pretrain[0]
         steps = len(works.config.pretrain) * works.pretraining_steps(phase, self.tokens, work)
-        seconds = bases * (steps * step + evaluating)
+        seconds = max(beside, bases * (steps * step + evaluating))
         return Recipe(settings, self._sentences(settings, work, steps, (seconds, trials)))
 
     # ---- the base -----------------------------------------------------------------------------------------------
@@ -212,14 +214,15 @@ class Decision:
             },
             "finetune": {
                 "length": length, "pooling": "mean", "average": "tail", "dropout": 0.1, "evaluations": 3,
+                "frozen_learning_rate": 1e-2,
                 "epochs": 4.0 if is_regularised else 3.0, "r_drop": 1.0 if is_regularised else 0.0,
             },
         }  # fmt: skip
 
     # ---- the trials ---------------------------------------------------------------------------------------------
 
-    def _plan(self, works: Workloads, settings: Sections, step: float) -> float:
-        """Put in the seeds, learning rates and budgets for which there is time; returns the seconds of all trials."""
+    def _plan(self, works: Workloads, settings: Sections, step: float) -> tuple[float, float]:
+        """Put in the seeds, learning rates and budgets for which there is time; returns what _trials_seconds does."""
         rates = [1e-4 if works.model.width >= 512 else 3e-4, 1e-3]
         budgets = default_budgets(self.sizes.rows, self.sizes.classes)
         fewer = [b for b in budgets if b != 800], [b for b in budgets if b in (200, budgets[-1])]
@@ -228,24 +231,34 @@ class Decision:
             settings["finetune"]["learning_rates"] = rates[:tries]
             config = self.question.answered(settings)[0]
             seconds = self._trials_seconds(dataclasses.replace(works, config=config), step)
-            if seconds <= TRIALS_SHARE * self.seconds:
+            if seconds[1] <= TRIALS_SHARE * self.seconds:
                 break
         return seconds
 
-    def _trials_seconds(self, works: Workloads, step: float) -> float:
+    def _trials_seconds(self, works: Workloads, step: float) -> tuple[float, float]:
+        """Of the trials that run beside the pretraining, and of those that take their own time.
+
+        On a GPU those without a base (scratch, TF-IDF) run beside it; on a CPU everything takes turns.
+        """
         finetune, study, sizes = works.config.finetune, works.config.study, self.sizes
         tries = len(learning_rates_of(finetune, works.model))
         text = step / finetune.batch * EVALUATION_SHARE
         megabyte = TFIDF_SECONDS_A_MEGABYTE / SIDE_BY_SIDE[self.kind] * sizes.text_tokens * BYTES_A_TOKEN / 1e6
         scored = sizes.valid_rows + sizes.test_rows
-        seconds, once = (len(study.budgets) - 1) * scored * megabyte, (sizes.rows + scored) * megabyte
+        without_base, with_base = (len(study.budgets) - 1) * scored * megabyte, 0.0
         for arm in arms_of(study):
             for budget in () if arm.kind in WITHOUT_STEPS else study.budgets:
                 steps = steps_of(finetune, min(budget, sizes.rows))[0]
                 share = EVALUATION_SHARE if arm.kind == "frozen" else 1.0
-                seconds += tries * (steps * step * share + finetune.evaluations * sizes.valid_rows * text)
+                seconds = tries * (steps * step * share + finetune.evaluations * sizes.valid_rows * text)
                 seconds += scored * text + tries * TRIAL_SECONDS[self.kind] / SIDE_BY_SIDE[self.kind]
-        return seconds * study.seeds + once
+                if arm.kind in PRETRAINED:
+                    with_base += seconds
+                else:
+                    without_base += seconds
+        without_base = without_base * study.seeds + (sizes.rows + scored) * megabyte
+        with_base *= study.seeds
+        return (without_base, with_base) if self.kind == "cuda" else (0.0, without_base + with_base)
 
     # ---- measuring ----------------------------------------------------------------------------------------------
 

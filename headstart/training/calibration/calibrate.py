@@ -53,10 +53,7 @@ _SHAPES: dict[DeviceKind, dict[str, tuple[_Shape, dict[str, Any]]]] = {
         "wide products": ((2048, 3, 8192, 16, 256, 1000), {}),
         "attention": ((512, 4, 1024, 8, 2048, 1000), {}),
         "a mask": ((512, 4, 1024, 16, 512, 1000), {"kind": "classification", "reading": "padded"}),
-        "attention with dropout": (
-            (512, 4, 1024, 16, 512, 1000),
-            {"attention_dropout": 0.1, "reading": "packed"},
-        ),
+        "attention with dropout": ((512, 4, 1024, 16, 512, 1000), {"attention_dropout": 0.1, "reading": "packed"}),
         "dropout": ((1024, 4, 4096, 32, 256, 1000), {"dropout": 0.1, "ffn_dropout": 0.1}),
         "vocabulary": ((256, 1, 512, 64, 256, 50_000), {}),
         "vocabulary with a bias": ((256, 1, 512, 64, 256, 50_001), {"output_bias": True}),

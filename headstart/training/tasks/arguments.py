@@ -9,14 +9,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from headstart.config.model import ModelConfig
 from headstart.config.schema import Settings, fields_of, flat, settings
-from headstart.config.training import FinetuneSettings, LoopConfig, MachineConfig, TokenizerConfig
+from headstart.config.training import FinetuneSettings, MachineConfig, TokenizerConfig
 from headstart.data.fingerprints import fingerprint
 from headstart.data.labelled import Label, LabelledSet, PairedSet
 from headstart.data.readers.sources import Role, Source
 from headstart.data.splits import label_subset, split_by_hash
 from headstart.errors import UserError
 from headstart.machine import Machine, choose
-from headstart.objectives.objective import Objective
 from headstart.runs.directory import RunDirectory
 from headstart.runs.load import LoadedRun
 from headstart.tokenizers import special_tokens
@@ -63,8 +62,7 @@ def call_of(
     model = {**words.pop("model", {}), **{name: words.pop(name) for name in MODEL_FIELDS if name in words}}
     computing = {name: words.pop(name) for name in fields_of(MachineConfig) if name in words}
     if machine is not None and computing:
-        what = f"machine and {', '.join(computing)} at once"
-        raise UserError(what, fix="give one of them", code="conflict")
+        raise UserError(f"machine and {', '.join(computing)} at once", fix="give one of them", code="conflict")
     on = settings(MachineConfig, computing)
     machine = machine or choose(on.device, on.precision, on.threads or None, fast=on.fast, shard=on.shard)
     return Call(settings(cls, words, defaults), model, machine, on.precision, *tokenizers)
@@ -87,11 +85,6 @@ def default_out(verb: str, call: Call[Any], data: Iterable[Source | LabelledSet]
     contents = [one.fingerprint if isinstance(one, LabelledSet) else fingerprint(one).sha256 for one in data]
     content = json.dumps([verb, known, call.model, contents, call.precision], sort_keys=True, default=str)
     return Path("runs") / f"{verb}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
-
-
-def steps_of(given: LoopConfig, objective: Objective) -> int:
-    """The steps that were given, or those of the epochs; where a time was given they are measured later."""
-    return given.steps or objective.steps_in(given.epochs or 1.0, given.seed)
 
 
 def read_sets(

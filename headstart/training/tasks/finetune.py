@@ -9,17 +9,9 @@ from headstart.config.defaults import PRESET
 from headstart.config.model import HeadConfig, ModelConfig
 from headstart.config.presets import preset
 from headstart.config.resolve import resolved
-from headstart.config.run import DataConfig, RunConfig
+from headstart.config.run import DataConfig
 from headstart.config.schema import fields_of
-from headstart.config.training import (
-    TRANSLATION_DEFAULTS,
-    FinetuneSettings,
-    LoopConfig,
-    MachineConfig,
-    Masking,
-    OptimizerConfig,
-    TranslationOptions,
-)
+from headstart.config.training import TRANSLATION_DEFAULTS, FinetuneSettings, MachineConfig, TranslationOptions
 from headstart.data.in_memory import Given, sources_by_role
 from headstart.data.labelled import LabelledSet, read_labelled, refuse_other_pairs
 from headstart.data.labels import LabelMap, label_warnings
@@ -32,19 +24,10 @@ from headstart.objectives.classification import classification_objective
 from headstart.runs.load import LoadedRun, load
 from headstart.tokenizers.templates import template_of
 from headstart.training.early_stopping import check_best_metric
-from headstart.training.fit import Console, Session, Task, fit, run_session
+from headstart.training.fit import Console, Session, Task, fit, run_config, run_session
 from headstart.training.memory import first_model
 from headstart.training.tasks import translation
-from headstart.training.tasks.arguments import (
-    Call,
-    Sources,
-    call_of,
-    default_out,
-    read_sets,
-    steps_of,
-    takes,
-    tokenizer_for,
-)
+from headstart.training.tasks.arguments import Call, Sources, call_of, default_out, read_sets, takes, tokenizer_for
 
 
 @takes(FinetuneSettings, MachineConfig)
@@ -95,8 +78,7 @@ def check(settings: FinetuneSettings, given: Mapping[str, Any]) -> None:
             fix = "leave it out" if task == "translation" else "leave it out, or give --task translation"
             raise UserError(f"{setting.flag} with --task {task}", fix=fix, code="conflict")
     if settings.freeze == "base" and settings.start == "scratch":
-        fix = "only a pretrained base can be frozen"
-        raise UserError("--freeze base without --start", fix=fix, code="missing")
+        raise UserError("--freeze base without --start", fix="only a pretrained base can be frozen", code="missing")
     if settings.freeze == "base" and settings.unfreeze_every:
         raise UserError("--freeze base and --unfreeze-every at once", fix="give one of them", code="conflict")
     if settings.r_drop and task not in ("classification", "translation"):
@@ -123,8 +105,7 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
     base = dataclasses.replace(base, vocab=tokenizer.size, tokenizer=tokenizer.fingerprint)
     given = resolved(given, given.task, base, machine.device.type)
     head = HeadConfig(kind=given.task, classes=len(label_map) if label_map else 1, pooling=given.pooling)
-    frame = template_of(tokenizer, frame_name)
-    shared = label_map, tokenizer, frame, given.length, head, given.batch, given.r_drop
+    shared = label_map, tokenizer, template_of(tokenizer, frame_name), given.length, head, given.batch, given.r_drop
     objectives = {name: classification_objective(labelled, *shared) for name, labelled in sets.items()}
     if "valid" not in objectives and (given.patience or given.evaluate_every):
         fix = "give valid rows, or a share of train to hold out"
@@ -135,12 +116,10 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
     if truncated := objectives["train"].truncated_share:
         console.log(f"{truncated:.1%} of the training texts are truncated at {given.length} tokens")
     fingerprints = [sets[name].fingerprint[:16] for name in ("train", "valid") if name in sets]
-    config = given.part(
-        RunConfig, objective=given.task, start=start.digest if start else "scratch", frame=frame_name,
+    config = run_config(
+        given, start, objectives["train"], objective=given.task, frame=frame_name, model=base,
         pairs=sets["train"].texts_b is not None, label_names=list(label_map.labels) if label_map else [],
-        data=dataclasses.replace(data, fingerprint="+".join(fingerprints)), model=base, head=head,
-        optimizer=given.part(OptimizerConfig), masking=Masking(),
-        loop=given.part(LoopConfig, steps=steps_of(given, objectives["train"])),
+        data=dataclasses.replace(data, fingerprint="+".join(fingerprints)),
     )  # fmt: skip
     model = first_model(config, machine, start, console.log)
     if given.freeze == "base":

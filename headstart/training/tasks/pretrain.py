@@ -10,16 +10,9 @@ from headstart.config.defaults import PRESET, STUDY_EPOCHS
 from headstart.config.model import ModelConfig
 from headstart.config.presets import preset
 from headstart.config.resolve import resolved
-from headstart.config.run import DataConfig, FrameName, RunConfig
+from headstart.config.run import DataConfig, FrameName
 from headstart.config.study import PretrainPart
-from headstart.config.training import (
-    LoopConfig,
-    MachineConfig,
-    Masking,
-    OptimizerConfig,
-    PretrainObjective,
-    PretrainSettings,
-)
+from headstart.config.training import MachineConfig, Masking, PretrainObjective, PretrainSettings
 from headstart.data.in_memory import Given, is_one, split_for
 from headstart.data.readers.documents import pieces
 from headstart.data.readers.rows import Columns
@@ -36,9 +29,9 @@ from headstart.runs.load import LoadedRun, load
 from headstart.storage.cache import cache_directory
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.early_stopping import check_best_metric
-from headstart.training.fit import Console, Session, Task, fit, run_session
+from headstart.training.fit import Console, Session, Task, fit, run_config, run_session
 from headstart.training.memory import first_model
-from headstart.training.tasks.arguments import Call, call_of, default_out, steps_of, takes, tokenizer_for
+from headstart.training.tasks.arguments import Call, call_of, default_out, takes, tokenizer_for
 
 
 @takes(PretrainSettings, MachineConfig)
@@ -87,8 +80,7 @@ def build(call: Call[PretrainSettings], texts: "Texts", session: Session) -> Tas
     def read() -> Iterator[str]:
         return (piece.text for piece in pieces(texts.sources, data))
 
-    masks = given.objective != "causal"
-    tokenizer = tokenizer_for(session, given, start, read, frame, call.tokenizer, masks=masks)
+    tokenizer = tokenizer_for(session, given, start, read, frame, call.tokenizer, masks=given.objective != "causal")
     about = texts, data, tokenizer, given.objective, console
     stores = machine.ranks.first_then_others(lambda: _stores(*about))
     if given.shuffled:
@@ -100,11 +92,9 @@ def build(call: Call[PretrainSettings], texts: "Texts", session: Session) -> Tas
     weights = list(by_weight(texts.sources, texts.weights))
     objective = pretraining_objective(given.objective, stores[:-1], *shape, weights=weights)
     valid = pretraining_objective(given.objective, stores[-1:], *shape)
-    config = given.part(
-        RunConfig, start=start.digest if start else "scratch", frame=frame, batch=batch, initial_seed=given.seed,
+    config = run_config(
+        given, start, objective, frame=frame, batch=batch, initial_seed=given.seed, model=model_config,
         data=dataclasses.replace(data, fingerprint="+".join(store.header.sha256[:16] for store in stores)),
-        model=model_config, head=objective.head, optimizer=given.part(OptimizerConfig),
-        loop=given.part(LoopConfig, steps=steps_of(given, objective)), masking=given.part(Masking),
     )  # fmt: skip
     model = first_model(config, machine, start, console.log)
     text_bytes = stores[-1].header.text_bytes
@@ -117,8 +107,7 @@ def build(call: Call[PretrainSettings], texts: "Texts", session: Session) -> Tas
         if scores is None or given.objective != "causal" or not text_bytes:
             return found
         nats = scores.values["loss"] * scores.count
-        valid = {**scores.values, "bits_per_byte": nats / math.log(2) / text_bytes}
-        return {"valid": valid, **found}
+        return {"valid": {**scores.values, "bits_per_byte": nats / math.log(2) / text_bytes}, **found}
 
     return Task(config, tokenizer, model, objective, valid, finish)
 
@@ -129,11 +118,7 @@ def _counts(stores: Sequence[TokenStore]) -> dict[str, int]:
 
 
 def planned_steps(
-    phase: PretrainPart,
-    data: DataConfig,
-    objective: PretrainObjective,
-    tokenizer: Tokenizer,
-    console: Console,
+    phase: PretrainPart, data: DataConfig, objective: PretrainObjective, tokenizer: Tokenizer, console: Console
 ) -> tuple[int, list[TokenStore]]:
     """The steps that a phase's epochs are, and the stores to train on and to measure by: known before a run."""
     texts = Texts(data.corpus, data.weights or [1.0] * len(data.corpus), data.valid or None)

@@ -10,20 +10,20 @@ from headstart.config.generation import GenerationConfig
 from headstart.config.model import ModelConfig
 from headstart.config.presets import preset
 from headstart.config.resolve import resolved
-from headstart.config.run import DataConfig, FrameName, RunConfig, TranslationConfig
-from headstart.config.training import FinetuneSettings, LoopConfig, Masking, OptimizerConfig, StartInto
+from headstart.config.run import DataConfig, FrameName, TranslationConfig
+from headstart.config.training import FinetuneSettings, StartInto
 from headstart.data.labelled import PairedSet, evenly_spread, read_pairs
 from headstart.errors import UserError
 from headstart.inference.evaluate import Scores, evaluate, score_pairs, with_corpus_metrics
 from headstart.inference.metrics import TranslationScores
 from headstart.inference.translate import Translator
 from headstart.model.model import Model
-from headstart.objectives.translation import Translation, translation_objective
+from headstart.objectives.translation import translation_objective
 from headstart.runs.load import LoadedRun, load
 from headstart.tokenizers.tokenizer import Tokenizer, Vocabularies, read_separate
-from headstart.training.fit import Session, Task
+from headstart.training.fit import Session, Task, run_config
 from headstart.training.memory import first_model
-from headstart.training.tasks.arguments import Call, Sources, read_sets, steps_of, tokenizer_for
+from headstart.training.tasks.arguments import Call, Sources, read_sets, tokenizer_for
 
 GPU_LENGTH_MULTIPLE = 4  # on Multi30k some 25 shapes of batches, and 84 % of them text
 
@@ -61,11 +61,9 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
     if truncated := train.truncated_share:
         console.log(f"{truncated:.1%} of the training pairs are truncated at {given.length} tokens")
     fingerprints = [sets[name].fingerprint[:16] for name in ("train", "valid")]
-    config = given.part(
-        RunConfig, objective="translation", start=start.digest if start else "scratch", frame=frame,
-        data=dataclasses.replace(data, fingerprint="+".join(fingerprints)), model=base, head=Translation.head,
-        optimizer=given.part(OptimizerConfig), masking=Masking(),
-        loop=given.part(LoopConfig, steps=steps_of(given, train)),
+    config = run_config(
+        given, start, train, objective="translation", frame=frame, model=base,
+        data=dataclasses.replace(data, fingerprint="+".join(fingerprints)),
         translation=given.part(
             TranslationConfig, start_into=into, vocabularies="joint" if vocabularies.is_joint else "separate",
             target_tokenizer="" if vocabularies.is_joint else vocabularies.target.fingerprint,
@@ -110,8 +108,7 @@ def _vocabularies(
 
     if start is not None and (is_separate or given.tokenizer or call.tokenizer):
         what = "--start with a tokenizer or with separate vocabularies"
-        fix = "a start brings its own tokenizer, for both sides: leave these out"
-        raise UserError(what, fix=fix, code="conflict")
+        raise UserError(what, fix="a start brings its own tokenizer, for both sides: leave these out", code="conflict")
     if start is not None and not start.vocabularies.is_joint:
         return start.vocabularies
     if not is_separate:
