@@ -165,8 +165,8 @@ class LoopConfig(Duration, Schedule, Averaging, Seed):
     save_every_seconds: Annotated[float, Bound()] = field(60.0, identity=False)
     """Seconds between checkpoints."""
 
-    keep: Annotated[int, POSITIVE] = field(2, identity=False)
-    """Checkpoints to keep."""
+    keep: Annotated[int, COUNT] = field(2, identity=False)
+    """Checkpoints to keep (0: none once the run is finished, so that it cannot be extended)."""
 
 
 class Masking(Settings):

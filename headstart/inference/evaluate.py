@@ -25,7 +25,7 @@ from headstart.inference.translate import Translator, texts_of
 from headstart.machine import Machine
 from headstart.model.model import Model
 from headstart.objectives.batches import to_device
-from headstart.objectives.classification import Classification, classification_objective
+from headstart.objectives.classification import Classification, classification_objective, evaluation_batch
 from headstart.objectives.objective import LossModule, Objective
 from headstart.objectives.pretraining import pretraining_objective
 from headstart.objectives.translation import translation_objective
@@ -244,7 +244,8 @@ def labelled_outputs(
     config, length = run.config, check_length(run, length)
     frame = template_of(run.tokenizer, config.frame)
     labels = LabelMap(tuple(config.label_names)) if config.label_names else None
-    objective = classification_objective(rows, labels, run.tokenizer, frame, length, config.head, config.batch)
+    batch = evaluation_batch(config.batch, machine.device.type)
+    objective = classification_objective(rows, labels, run.tokenizer, frame, length, config.head, batch)
     if objective.truncated_share:
         log(f"{objective.truncated_share:.1%} of the texts are cut at {length} tokens")
     return outputs_of(run.model, objective, machine, on_share), objective.targets

@@ -17,6 +17,7 @@ from headstart.tokenizers.templates import Framed, Template, pad, truncated_shar
 from headstart.tokenizers.tokenizer import Tokenizer
 
 LENGTH_MULTIPLE = 16
+GPU_EVALUATION_BATCH = 128  # texts: smaller batches leave a GPU waiting for Python
 
 
 def framed_texts(labelled: LabelledSet, tokenizer: Tokenizer, frame: Template, length: int) -> list[Framed]:
@@ -101,6 +102,11 @@ def predict(model: Model, batch: Tensors) -> torch.Tensor:
     """The head's outputs for a batch of texts."""
     segments = batch["segments"] if model.config.segments else None
     return model(batch["tokens"], present=batch["present"], segments=segments)
+
+
+def evaluation_batch(batch: int, device: str) -> int:
+    """Texts in a batch of an evaluation."""
+    return max(batch, GPU_EVALUATION_BATCH) if device == "cuda" else batch
 
 
 def classification_objective(

@@ -73,11 +73,9 @@ def run_pretraining(data: StudyData, task: Pretraining, on_share: OnShare) -> No
             optimizer=phase.part(OptimizerConfig), schedule=phase.part(Schedule), masking=phase.part(Masking),
             seed=Seeds.of(config.study.seed, task.seed).order,
             evaluate_every=max(1, steps[number] // phase.evaluations),
-            machine=machine_of(data), console=Console(on_step=on_step),
+            machine=machine_of(data), console=Console(on_step=on_step), keep=0,
         )  # fmt: skip
         before = out
-    for run in (place, *place.parent.glob(f"{place.name}-phase-*")):  # a finished base is its weights
-        shutil.rmtree(run / "checkpoints", ignore_errors=True)
 
 
 def run_trial(data: StudyData, trial: Trial, on_share: OnShare) -> None:
@@ -249,7 +247,7 @@ def _finetune(
             # New weights have nothing to lose in the lower layers.
             OptimizerConfig, learning_rate=rate, layer_decay=config.layer_decay if start else 1.0
         ),
-        schedule=config.part(Schedule), average=config.part(Averaging), steps=steps, evaluate_every=every, keep=1,
+        schedule=config.part(Schedule), average=config.part(Averaging), steps=steps, evaluate_every=every, keep=0,
         unfreeze_every=_unfreeze_every(data, trial, steps),
         # So many epochs would only overfit: the long scratch ends with its best on valid.
         patience=10**9 if is_long else 0, best_metric="accuracy" if is_long else "loss",
@@ -287,8 +285,7 @@ def _curve(run: Path, epoch: int) -> list[dict[str, float]]:
 def _tidy(data: StudyData, trial: Trial, rate: float | None) -> None:
     """Weights and checkpoints of hundreds of trials would fill a disk; one run of each arm stays usable."""
     for run in data.trial_file(trial).parent.glob("rate-*"):
-        for folder in ("checkpoints", "best"):
-            shutil.rmtree(run / folder, ignore_errors=True)
+        shutil.rmtree(run / "best", ignore_errors=True)
         if not (data.keeps_model(trial) and run.name == f"rate-{rate:g}"):
             with contextlib.suppress(FileNotFoundError):
                 (run / "weights.safetensors").unlink()

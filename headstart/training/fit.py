@@ -145,7 +145,10 @@ def fit(task: Task, session: Session, override_resume: bool = False) -> dict[str
         result = _result(dataclasses.replace(task, config=config), session, state, scores, whole)
         meter.write(run)
         fault("before:result")
-        return run.write_result(result)
+        written = run.write_result(result)
+        if not config.loop.keep:
+            shutil.rmtree(run.path / "checkpoints", ignore_errors=True)
+        return written
 
     return ranks.first(write_result)
 

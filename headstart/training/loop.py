@@ -49,6 +49,8 @@ from headstart.training.signals import Stopped, StopRequests
 from headstart.training.step_log import Progress, StepLog, StepResult, TakenStep
 from headstart.training.tensorboard import EventFile
 
+EVALUATION_SAVE_SECONDS = 10.0
+
 
 @dataclass
 class Training:
@@ -98,7 +100,7 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
 
     def save() -> None:
         nonlocal last_save, is_saved
-        checkpoints.save(state, loop.keep)
+        checkpoints.save(state, max(1, loop.keep))
         last_save, is_saved = time.monotonic(), True
 
     with (
@@ -107,12 +109,14 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
         closing(Step(training, losses, optimizers, copies)) as step,
     ):
         while True:
-            # ---- evaluate once in a while, and at the end; save first ----------------------------------------
+            # ---- save and evaluate once in a while, and at the end ------------------------------------------
             is_finished = state.step >= state.steps or state.stopped_early
             is_due = loop.evaluate_every and state.step > 0 and state.step % loop.evaluate_every == 0
             if training.valid is not None and (is_due or is_finished) and state.evaluated_step < state.step:
                 step_log.read()
-                if not is_saved:
+                # So soon after the last save an evaluation that fails loses less than the save takes.
+                is_late = time.monotonic() - last_save > EVALUATION_SAVE_SECONDS
+                if not is_saved and any(ranks.agree(is_late)):
                     save()
                 with average.applied(), uncompiled(training.is_compiled):
                     scores = evaluate(model, training.valid, training.machine, losses=losses)
@@ -145,7 +149,7 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
             if signal:
                 raise Stopped(signal, state.step)
     step_log.read()
-    if not is_saved:
+    if not is_saved and loop.keep:
         save()
     if loop.patience and state.best_step >= 0:
         checkpoints.load_best()

@@ -16,7 +16,7 @@ def helps(group):
 def test_every_field_is_a_flag_with_its_sentence():
     _, nothing = flags(all_but(LoopConfig, "seed"), "Training", 40)
     assert set(helps(nothing)) == LoopConfig.names() - {"seed"}
-    assert helps(nothing)["keep"] == "Checkpoints to keep. [default: 2]"
+    assert helps(nothing)["keep"] == f"{LoopConfig.sentence('keep')} [default: 2]"
     assert helps(nothing)["steps"] == LoopConfig.sentence("steps"), "no default that nobody may give"
     assert set(helps(READING)) == Reading.names()
     assert "tokenizer" not in helps(MODEL)

@@ -30,7 +30,7 @@ def test_the_rest_of_what_is_hidden_becomes_the_mask_token():
         (OptimizerConfig, {"learning_rate": float("nan")}), (OptimizerConfig, {"weight_decay": float("inf")}),
         (OptimizerConfig, {"layer_decay": -3.0}), (OptimizerConfig, {"muon_lr": float("nan")}),
         (LoopConfig, {"clip": float("inf")}), (LoopConfig, {"clip": -1.0}), (LoopConfig, {"warmup": 7.0}),
-        (LoopConfig, {"cooldown": 9.0}), (LoopConfig, {"keep": 0}), (LoopConfig, {"keep": -1}),
+        (LoopConfig, {"cooldown": 9.0}), (LoopConfig, {"keep": -1}),
         (LoopConfig, {"seed": 2**64}), (LoopConfig, {"steps": 10**20}), (LoopConfig, {"spike_factor": float("inf")}),
         (PretrainSettings, {"batch_tokens": -1}), (PretrainSettings, {"learning_rate": -1.0}),
     ],

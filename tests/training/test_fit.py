@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import signal
 
 import pytest
 import small
@@ -14,6 +16,7 @@ from headstart.runs.checkpoint import weights_digest
 from headstart.runs.load import load
 from headstart.training import fit as module
 from headstart.training.fit import Console, Task, fit, run_session
+from headstart.training.signals import Stopped
 
 
 def task_of(tmp_path, steps=3, **loop):
@@ -47,6 +50,22 @@ def test_a_finished_run_is_read_and_more_steps_extend_it(tmp_path):
     assert fitted(tmp_path, task_of(tmp_path)[1], made.machine, said.append) == first
     assert any("nothing to do" in line for line in said)
     assert fitted(tmp_path, task_of(tmp_path, steps=5)[1], made.machine)["step"] == 5
+
+
+def test_a_finished_run_may_keep_no_checkpoint_and_a_stopped_one_keeps_its_last(tmp_path):
+    made, task = task_of(tmp_path, steps=6, keep=0)
+
+    def stop(progress):
+        if progress.step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Stopped), run_session(tmp_path / "run", made.machine, Console(on_step=stop)) as session:
+        fit(task, session)
+    assert len(list((tmp_path / "run/checkpoints").glob("step-*"))) == 1
+    result = fitted(tmp_path, task_of(tmp_path, steps=6, keep=0)[1], made.machine)
+    assert not (tmp_path / "run/checkpoints").exists()
+    whole = task_of(tmp_path / "whole", steps=6)[1]
+    assert result["weights_sha256"] == fitted(tmp_path / "whole", whole, made.machine)["weights_sha256"]
 
 
 def test_other_settings_are_refused_unless_overridden(tmp_path):

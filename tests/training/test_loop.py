@@ -239,6 +239,7 @@ def test_a_step_is_saved_once_before_it_is_evaluated_and_the_end_once_more(
 
     monkeypatch.setattr(checkpoint, "save", noted_save)
     monkeypatch.setattr(loop, "evaluate", noted_evaluate)
+    monkeypatch.setattr(loop, "EVALUATION_SAVE_SECONDS", 0.0)
     trained(tmp_path, save_every=save_every, evaluate_every=evaluate_every)
     wanted = []
     for step in range(1, 13):
@@ -248,6 +249,19 @@ def test_a_step_is_saved_once_before_it_is_evaluated_and_the_end_once_more(
         if is_evaluated:
             wanted.append(("evaluate", step))
     assert happened == [*wanted, ("save", 12)]  # with the last scores
+
+
+def test_right_after_a_save_an_evaluation_needs_no_other(tmp_path, monkeypatch):
+    steps, save = [], checkpoint.save
+
+    def noted_save(directory, step, *rest, **options):
+        steps.append(step)
+        return save(directory, step, *rest, **options)
+
+    monkeypatch.setattr(checkpoint, "save", noted_save)
+    monkeypatch.setattr(loop, "EVALUATION_SAVE_SECONDS", 3600.0)
+    trained(tmp_path, save_every=0, evaluate_every=4)
+    assert steps == [12]
 
 
 def test_patience_goes_by_the_measure_that_was_chosen(tmp_path):

@@ -20,7 +20,7 @@ from headstart.errors import UserError
 from headstart.inference.evaluate import Scores, labelled_scores, with_corpus_metrics
 from headstart.machine import Machine
 from headstart.model.model import Model
-from headstart.objectives.classification import classification_objective
+from headstart.objectives.classification import classification_objective, evaluation_batch
 from headstart.runs.load import LoadedRun, load
 from headstart.tokenizers.templates import template_of
 from headstart.training.early_stopping import check_best_metric
@@ -105,8 +105,12 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
     base = dataclasses.replace(base, vocab=tokenizer.size, tokenizer=tokenizer.fingerprint)
     given = resolved(given, given.task, base, machine.device.type)
     head = HeadConfig(kind=given.task, classes=len(label_map) if label_map else 1, pooling=given.pooling)
-    shared = label_map, tokenizer, template_of(tokenizer, frame_name), given.length, head, given.batch, given.r_drop
-    objectives = {name: classification_objective(labelled, *shared) for name, labelled in sets.items()}
+    shared = label_map, tokenizer, template_of(tokenizer, frame_name), given.length, head
+    batches = dict.fromkeys(sets, evaluation_batch(given.batch, machine.device.type)) | {"train": given.batch}
+    objectives = {
+        name: classification_objective(labelled, *shared, batches[name], given.r_drop)
+        for name, labelled in sets.items()
+    }
     if "valid" not in objectives and (given.patience or given.evaluate_every):
         fix = "give valid rows, or a share of train to hold out"
         raise UserError("nothing to evaluate on", fix=fix, code="missing")
