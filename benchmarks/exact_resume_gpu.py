@@ -43,13 +43,13 @@ def exact_machine(device: str) -> Any:
 def train(kind: str, out: str, data: str, device: str, seed: str, compiled: str) -> None:
     """Begin a run, or go on with it."""
     from headstart.config.training import LoopConfig
-    from headstart.training import fit as execute
+    from headstart.training import fit
     from headstart.training.fit import Console
     from headstart.training.tasks.finetune import finetune
     from headstart.training.tasks.pretrain import pretrain
 
     if compiled == "True":  # which short runs are not
-        execute.should_compile = lambda objective, config, steps, machine: machine.device.type == "cuda"
+        fit.should_compile = lambda objective, config, steps, machine: machine.device.type == "cuda"
     if kind == "masked":  # documents by their offsets, which dropout on attention's weights does not allow
         SHAPE["attention_dropout"] = 0.0
     loop = LoopConfig(

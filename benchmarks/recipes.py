@@ -5,7 +5,7 @@
 
 Each case pretrains a base on a set's unlabelled text and on its training texts without their labels, then fine-tunes it
 on 200 labels (two subsets) and on all of them, and scores valid; test is not read. A case is a line of JSON when it is
-finished. Cases run in forked processes; after `--seconds` no new one begins. study/recipes.py holds the rules that
+finished. Cases run in forked processes; after `--seconds` no new one begins. study/recipes/ holds the rules that
 were read off these lines, docs/recipes.md shows them.
 """
 

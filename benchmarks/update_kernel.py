@@ -75,7 +75,7 @@ def made(sizes: Sequence[tuple[int, ...]]) -> tuple[list[Tensor], AdamW]:
 
 
 def by_torch(optimizer: AdamW, gradients: list[Tensor]) -> Tensor:
-    """As headstart/training/step.py takes it where there are no kernels."""
+    """As headstart/training/loop.py takes it where there are no kernels."""
     norm = torch.nn.utils.get_total_norm(gradients).double() / COUNT
     torch._foreach_mul_(gradients, (clipped(norm) / COUNT).float())
     optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ Sentences may change, codes do not.
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -39,6 +39,7 @@ Code = Literal[
     "try-again",
     "stopped",  # by a signal
 ]
+Log = Callable[[str], None]  # takes what is not wrong, but worth a line: progress, a note, a warning
 
 
 def visible(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Commands on a small place of their own, in this process or in a child that can be killed."""
+"""Commands on a small workspace of their own, in this process or in a child that can be killed."""
 
 import time
 from collections import namedtuple
@@ -27,7 +27,7 @@ STEPS = 6
 Answer = namedtuple("Answer", "code out err")
 
 
-class Place:
+class Workspace:
     """A directory with a corpus, labelled rows and a tokenizer, and commands that use them."""
 
     def __init__(self, path):
@@ -77,17 +77,17 @@ class Place:
 
     def run_to_the_end(self, *more, verb="pretrain", program=COMMAND, fault=""):
         """The exit code of the command in a child, negative for a signal."""
-        return end(self.start(*more, verb=verb, program=program, fault=fault))
+        return exit_code_of(self.start(*more, verb=verb, program=program, fault=fault))
 
 
-def ask(capsys, command):
+def invoke(capsys, command):
     """Run a command line here; returns its exit code and what it said."""
     capsys.readouterr()
     code = headstart(command)
     return Answer(code, *capsys.readouterr())
 
 
-def end(child):
+def exit_code_of(child):
     """The exit code of a child, once it has one."""
     child.join(60)
     assert child.exitcode is not None, "it hangs"
@@ -103,13 +103,13 @@ def wait_until(true, child):
         time.sleep(0.002)
 
 
-def steps_told(run):
+def steps_logged(run):
     """The lines of a run's metrics that tell of a step."""
     file = run / "metrics.jsonl"
     return file.read_bytes().count(b'{"step"') if file.exists() else 0
 
 
-def written(run):
+def run_files(run):
     """What makes two runs the same: weights, result, metrics, settings, tokenizer."""
     names = ("weights.safetensors", "result.json", "metrics.jsonl", "config.toml", "tokenizer.json")
     return {name: (run / name).read_bytes() for name in names}

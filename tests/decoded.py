@@ -2,7 +2,7 @@
 
 from headstart.config.generation import GenerationConfig
 from headstart.inference.decoding.sampling import NO_TOKEN
-from headstart.inference.decoding.search import Limits, decode
+from headstart.inference.decoding.search import DecodingLimits, decode
 
 
 def continuations(steps, count, end=NO_TOKEN):
@@ -17,5 +17,5 @@ def continuations(steps, count, end=NO_TOKEN):
 
 def write(reader, prompts, config=None, *, max_tokens, end=NO_TOKEN, never=(), **options):
     """What `decode` writes with the same limit for every prompt."""
-    limits = Limits(end=end, max_tokens=[max_tokens] * len(prompts), never=never)
+    limits = DecodingLimits(end=end, max_tokens=[max_tokens] * len(prompts), never=never)
     return continuations(decode(reader, prompts, limits, config or GenerationConfig(), **options), len(prompts), end)

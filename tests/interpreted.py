@@ -18,11 +18,11 @@ interpreter._patch_lang_tensor = patch_further
 """
 
 
-def results(program, cases, place, device):
+def results(program, cases, directory, device):
     """What the program found for the cases, on the CPU."""
-    torch.save(cases, place / "cases")
+    torch.save(cases, directory / "cases")
     torch_device, environment = ("cuda", {}) if device == "cuda" else ("cpu", {"TRITON_INTERPRET": "1"})
-    given = (INTERPRETER + program, place / "cases", torch_device, place / "results")
-    code = forked.run(*given, output=place / "output", environment=environment, seconds=300)
-    assert code == 0, (place / "output").read_text()
-    return torch.load(place / "results", map_location="cpu")
+    given = (INTERPRETER + program, directory / "cases", torch_device, directory / "results")
+    code = forked.run(*given, output=directory / "output", environment=environment, seconds=300)
+    assert code == 0, (directory / "output").read_text()
+    return torch.load(directory / "results", map_location="cpu")

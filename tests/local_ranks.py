@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager
 
 import forked
-from commands import COMMAND, end
+from commands import COMMAND, exit_code_of
 
 from headstart.distributed import Ranks
 
@@ -39,19 +39,19 @@ def start(program, arguments, directory, world=2, faults=None, **environment):
     ]  # fmt: skip
 
 
-def started(place, *more, verb="pretrain", world=2, faults=None):
+def start_command(workspace, *more, verb="pretrain", world=2, faults=None):
     """The ranks of a command."""
-    command = place.command(*more, verb=verb)
-    return start(COMMAND, command, place.path, world, faults, HEADSTART_CACHE=str(place.cache))
+    command = workspace.command(*more, verb=verb)
+    return start(COMMAND, command, workspace.path, world, faults, HEADSTART_CACHE=str(workspace.cache))
 
 
-def ended(place, *more, verb="pretrain", world=2, faults=None):
+def exit_codes(workspace, *more, verb="pretrain", world=2, faults=None):
     """The exit codes of a command's ranks."""
-    return [end(child) for child in started(place, *more, verb=verb, world=world, faults=faults)]
+    return [exit_code_of(child) for child in start_command(workspace, *more, verb=verb, world=world, faults=faults)]
 
 
-def said(place, rank=0):
-    return (place.path / f"log-{rank}").read_text()
+def log_of(workspace, rank=0):
+    return (workspace.path / f"log-{rank}").read_text()
 
 
 # ---- torchrun itself ----------------------------------------------------------------------------------------
@@ -59,17 +59,17 @@ def said(place, rank=0):
 # What torchrun starts: the command, with a rank that dies in the first attempt if the test says so.
 WORKER = """
 import os, sys
-rank, _, place = os.environ.get("KILLED_RANK", "").partition("=")
+rank, _, fault = os.environ.get("KILLED_RANK", "").partition("=")
 if os.environ["RANK"] == rank and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    os.environ["HEADSTART_FAULT"] = place
+    os.environ["HEADSTART_FAULT"] = fault
 from headstart.cli.main import run
 sys.exit(run(sys.argv[1:]))
 """
 
 
-def torchrun(place, options, *more, log="torchrun", killed=""):
+def torchrun(workspace, options, *more, log="torchrun", killed=""):
     """torchrun with these options and the command's ranks; what they say is in `log`."""
-    worker = place.path / "worker.py"
+    worker = workspace.path / "worker.py"
     worker.write_text(WORKER)
     words = [
         sys.executable,
@@ -77,12 +77,12 @@ def torchrun(place, options, *more, log="torchrun", killed=""):
         "torch.distributed.run",
         *map(str, options),
         str(worker),
-        *place.command(*more),
+        *workspace.command(*more),
     ]
     environment = {
-        **os.environ, "HEADSTART_CACHE": str(place.cache), "OMP_NUM_THREADS": "1", "KILLED_RANK": killed,
+        **os.environ, "HEADSTART_CACHE": str(workspace.cache), "OMP_NUM_THREADS": "1", "KILLED_RANK": killed,
     }  # fmt: skip
-    with (place.path / log).open("w") as output:
+    with (workspace.path / log).open("w") as output:
         return subprocess.Popen(words, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
 

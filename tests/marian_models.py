@@ -70,7 +70,7 @@ def write_tokenizer(folder, *, separate=False, extra=()):
 @cache
 def path_of(kind="joint"):
     """A directory: one vocabulary and matrix for all, separate ones, an output layer of its own, two languages."""
-    folder = tiny_runs.place() / f"marian-{kind}"
+    folder = tiny_runs.directory() / f"marian-{kind}"
     folder.mkdir()
     vocab, target_vocab, padding = write_tokenizer(
         folder, separate=kind == "separate", extra=LANGUAGES if kind == "languages" else ()

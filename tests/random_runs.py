@@ -17,10 +17,10 @@ from headstart.runs.load import load
 SHAPE = {"width": 16, "depth": 2, "heads": 2, "ffn": 24, "context": 40}
 
 
-def write(path, preset_name, objective="causal", *, classes=3, pooling=None, words=None, spread=0.3, **overrides):
+def write(path, preset_name, objective="causal", *, classes=3, pooling=None, tokenizer=None, spread=0.3, **overrides):
     """A finished run of a preset in small, every tensor away from its special values."""
-    words = words or small.tokenizer()
-    config = preset(preset_name, vocab=words.size, tokenizer=words.fingerprint, **{**SHAPE, **overrides})
+    tokenizer = tokenizer or small.tokenizer()
+    config = preset(preset_name, vocab=tokenizer.size, tokenizer=tokenizer.fingerprint, **{**SHAPE, **overrides})
     kind = "lm" if objective == "causal" else objective
     kind = "none" if objective == "base" else kind
     labelled = objective in ("classification", "multilabel", "regression")
@@ -36,7 +36,7 @@ def write(path, preset_name, objective="causal", *, classes=3, pooling=None, wor
     run = RunDirectory(path)
     run.path.mkdir(parents=True)
     write_tensors(run.weights_file, weights)
-    words.save(path)
+    tokenizer.save(path)
     run.write_config(
         RunConfig(
             objective=objective, frame="causal" if config.direction == "causal" else "masked", length=32, batch=4,

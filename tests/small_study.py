@@ -9,23 +9,23 @@ from headstart.demo.corpus import reviews
 MODEL = {"width": 16, "depth": 1, "heads": 2, "ffn": 32, "context": 64}
 
 
-def write_files(place: Path, hostile: str = "") -> dict[str, str]:
+def write_files(directory: Path, hostile: str = "") -> dict[str, str]:
     """Corpus, train, valid and test as files; returns their paths."""
-    place.mkdir(parents=True, exist_ok=True)
-    files = files_in(place)
+    directory.mkdir(parents=True, exist_ok=True)
+    files = files_in(directory)
     lines = [review.french for review in reviews(0, "unlabelled", count=150)]
-    (place / "corpus.txt").write_text("\n".join(lines) + "\n")
+    (directory / "corpus.txt").write_text("\n".join(lines) + "\n")
     for name, count in (("train", 40), ("valid", 20), ("test", 30)):
         rows = [{"text": r.french + hostile, "label": r.label} for r in reviews(0, name, count=count)]
-        (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (directory / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return files
 
 
-def files_in(place: Path) -> dict[str, str]:
+def files_in(directory: Path) -> dict[str, str]:
     """Where `write_files` puts them."""
     return {
-        "corpus": str(place / "corpus.txt"),
-        **{n: str(place / f"{n}.jsonl") for n in ("train", "valid", "test")},
+        "corpus": str(directory / "corpus.txt"),
+        **{n: str(directory / f"{n}.jsonl") for n in ("train", "valid", "test")},
     }
 
 

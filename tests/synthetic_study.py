@@ -44,10 +44,10 @@ def study(*, budgets=(50, 200, 1600), seeds=3, objectives=("causal",), extra=(),
         "name": "cls-books",
         "command": ["headstart", "study", "--corpus", "fr reviews.txt", "--train", "train.jsonl", "--seeds", "3"],
         "config": {
-            "study": {"budgets": list(budgets), "seeds": len(seeds), "rates": [0.0001, 0.0003, 0.001], "jobs": 1},
+            "study": {"budgets": list(budgets), "seeds": len(seeds), "jobs": 1},
             "tokenizer": {"kind": "bpe", "vocab": 2000},
             "pretrain": [{"objective": objective, "steps": 3000, "preset": "tiny"} for objective in objectives],
-            "finetune": {"epochs": 10, "batch": 16, "schedule": "linear"},
+            "finetune": {"epochs": 10, "batch": 16, "learning_rates": [0.0001, 0.0003, 0.001], "schedule": "linear"},
         },
         "verdict": [
             "Pretraining pays here: with 50 labels it is worth 12.4 points of accuracy.",
@@ -57,7 +57,7 @@ def study(*, budgets=(50, 200, 1600), seeds=3, objectives=("causal",), extra=(),
         "data": _data(labels),
         "model": {"preset": "tiny", "parameters": 652800, "vocab": 2000,
                   "description": "2 layers, 128 wide, 4 heads, feed-forward 512, context 128"},
-        "rates": [0.0001, 0.0003, 0.001],
+        "learning_rates": [0.0001, 0.0003, 0.001],
         "power": {"items": 2000, "seeds": len(seeds), "points": 1.4,
                   "sentence": "With 2,000 test items and 3 seeds, a difference of 1.4 points can be detected."},
         "arms": arms,
@@ -125,17 +125,17 @@ def _trial(arm, budget, seed, is_failed):
     wobble = 0.012 * np.sin(37 * seed + 5 * len(arm["name"]) + budget) * (arm["name"] != "majority")
     accuracy = float(np.clip(_level(arm, budget) + wobble, 0, 1))
     trial = {
-        "arm": arm["name"], "budget": budget, "seed": seed, "status": "done", "error": None, "rate": None, "tries": [],
-        "steps": None, "epochs": None, "operations": None, "accuracy": accuracy, "macro_f1": accuracy - 0.004,
-        "curve": [],
+        "arm": arm["name"], "budget": budget, "seed": seed, "status": "done", "error": None, "chosen": None,
+        "tries": [], "steps": None, "epochs": None, "operations": None, "accuracy": accuracy,
+        "macro_f1": accuracy - 0.004, "curve": [],
     }  # fmt: skip
     if is_failed:
         return trial | {"status": "failed", "error": "the loss is not finite at step 12", "accuracy": None,
                         "macro_f1": None}  # fmt: skip
-    if arm["kind"] in ("majority", "tfidf", "lsa", "combined"):
+    if arm["kind"] in ("majority", "tfidf", "lsa", "tfidf-lsa", "combined"):
         if arm["name"] != "majority":
-            tries = [{"rate": rate, "accuracy": accuracy - 0.01 * i, "loss": None} for i, rate in enumerate((1, 10))]
-            trial |= {"rate": 1, "tries": tries}
+            tries = [{"value": value, "accuracy": accuracy - 0.01 * i, "loss": None} for i, value in enumerate((1, 10))]
+            trial |= {"chosen": 1, "tries": tries}
         return trial
     epochs = 10 * (5 if arm["kind"] == "scratch-long" else 1)
     slowness = 3.0 if arm["kind"] in ("scratch", "scratch-long", "shuffled") else 1.2
@@ -144,8 +144,8 @@ def _trial(arm, budget, seed, is_failed):
          "accuracy": float(0.5 + (accuracy - 0.5) * (1 - np.exp(-e / slowness)) + 0.006 * np.sin(3 * e + seed))}
         for e in range(1, epochs + 1)
     ]  # fmt: skip
-    tries = [{"rate": r, "accuracy": accuracy - 0.02 * abs(i - 1), "loss": 0.5} for i, r in enumerate((1e-4, 3e-4, 1e-3))]  # fmt: skip # noqa: E501
-    return trial | {"rate": 3e-4, "tries": tries, "steps": epochs * -(-budget // 16), "epochs": float(epochs),
+    tries = [{"value": r, "accuracy": accuracy - 0.02 * abs(i - 1), "loss": 0.5} for i, r in enumerate((1e-4, 3e-4, 1e-3))]  # fmt: skip # noqa: E501
+    return trial | {"chosen": 3e-4, "tries": tries, "steps": epochs * -(-budget // 16), "epochs": float(epochs),
                     "operations": 3.0 * 6 * 652800 * 60 * budget * epochs, "curve": curve}  # fmt: skip
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import small
 import torch
-from commands import Place, end
+from commands import Workspace, exit_code_of
+from expected_errors import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
 from safetensors.torch import load_file, save_file
 
 from headstart.cli.main import run as headstart
@@ -140,17 +140,17 @@ EVERY_CASE = "import sys, pathlib; import test_distributed; test_distributed.eve
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    """Where two ranks have trained every case."""
-    place = tmp_path_factory.mktemp("ranks")
-    codes = [end(child) for child in local_ranks.start(EVERY_CASE, [place], place)]
-    assert codes == [0, 0], (place / "log-0").read_text() + (place / "log-1").read_text()
-    return place
+def trained_by_two(tmp_path_factory):
+    """The directory in which two ranks have trained every case."""
+    directory = tmp_path_factory.mktemp("ranks")
+    codes = [exit_code_of(child) for child in local_ranks.start(EVERY_CASE, [directory], directory)]
+    assert codes == [0, 0], (directory / "log-0").read_text() + (directory / "log-1").read_text()
+    return directory
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_two_ranks_agree_with_one_process_to_rounding(ranks, tmp_path, name):
+def test_two_ranks_agree_with_one_process_to_rounding(trained_by_two, tmp_path, name):
     wanted, scores = trained(name, tmp_path)
     losses = losses_of(tmp_path)
     # In bf16 a rounding is a thousand times larger; and what has no gradient but rounding moves by it alone.
@@ -158,15 +158,15 @@ def test_two_ranks_agree_with_one_process_to_rounding(ranks, tmp_path, name):
     for how in ("whole", "sharded"):
         if how == "sharded" and name in NEEDS_WHOLE:
             continue
-        first, second = (load_file(ranks / f"{name}-{how}-{rank}") for rank in (0, 1))
+        first, second = (load_file(trained_by_two / f"{name}-{how}-{rank}") for rank in (0, 1))
         for key, tensor in wanted.items():
             assert torch.equal(first[key], second[key]), f"{how}: {key} is not the same on both"
             torch.testing.assert_close(first[key], tensor, atol=far, rtol=0, msg=f"{how}: {key}")
-        assert losses_of(ranks / f"{name}-{how}") == pytest.approx(losses, abs=close)
-        found = [json.loads((ranks / f"{name}-{how}-{rank}.json").read_text()) for rank in (0, 1)]
+        assert losses_of(trained_by_two / f"{name}-{how}") == pytest.approx(losses, abs=close)
+        found = [json.loads((trained_by_two / f"{name}-{how}-{rank}.json").read_text()) for rank in (0, 1)]
         assert found[0] == found[1] == pytest.approx(scores.values, abs=close)
     if name not in NEEDS_WHOLE:
-        both = [losses_of(ranks / f"{name}-{how}") for how in ("whole", "sharded")]
+        both = [losses_of(trained_by_two / f"{name}-{how}") for how in ("whole", "sharded")]
         assert both[0] == pytest.approx(both[1], abs=1e-5)
 
 
@@ -181,11 +181,11 @@ def losses_of(run):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A place with a run that one process trained, dropout off."""
-    place = Place(tmp_path_factory.mktemp("commands")).fill()
-    assert place.run_to_the_end("--dropout", 0, "--out", place.path / "one") == 0
-    return place
+def workspace(tmp_path_factory):
+    """A workspace with a run that one process trained, dropout off."""
+    workspace = Workspace(tmp_path_factory.mktemp("commands")).fill()
+    assert workspace.run_to_the_end("--dropout", 0, "--out", workspace.path / "one") == 0
+    return workspace
 
 
 def result_of(run):
@@ -193,42 +193,43 @@ def result_of(run):
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.slow)])
-def test_a_checkpoint_goes_on_at_another_world_size_and_says_so(place, before, after):
-    run = place.path / f"from-{before}-to-{after}"
+def test_a_checkpoint_goes_on_at_another_world_size_and_says_so(workspace, before, after):
+    run = workspace.path / f"from-{before}-to-{after}"
     killed = ("--dropout", 0, "--out", run, "--shard", "always")
-    codes = local_ranks.ended(place, *killed, world=before, faults={0: "step@5", 1: "step@5"})
+    codes = local_ranks.exit_codes(workspace, *killed, world=before, faults={0: "step@5", 1: "step@5"})
     assert codes == [-9] * before
-    assert local_ranks.ended(place, "--dropout", 0, "--out", run, world=after) == [0] * after
-    assert f"not bit-exact from here on: world was {before}, is {after}" in local_ranks.said(place)
-    assert "resuming from step 4 of 6" in local_ranks.said(place)
+    assert local_ranks.exit_codes(workspace, "--dropout", 0, "--out", run, world=after) == [0] * after
+    assert f"not bit-exact from here on: world was {before}, is {after}" in local_ranks.log_of(workspace)
+    assert "resuming from step 4 of 6" in local_ranks.log_of(workspace)
     if before == 2:
-        assert "not bit-exact from here on: sharded was yes, is no" in local_ranks.said(place)
-    wanted = result_of(place.path / "one")["valid"]["loss"]
+        assert "not bit-exact from here on: sharded was yes, is no" in local_ranks.log_of(workspace)
+    wanted = result_of(workspace.path / "one")["valid"]["loss"]
     assert result_of(run)["valid"]["loss"] == pytest.approx(wanted, abs=1e-4)
     worlds = [json.loads(path.read_text())["machine"]["world"] for path in sorted(run.rglob("manifest.json"))]
     assert worlds == [str(before), str(after)]
-    assert local_ranks.said(place, after - 1) == "" or after == 1
+    assert local_ranks.log_of(workspace, after - 1) == "" or after == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["never", "always"])
-def test_translators_are_trained_too(place, how):
+def test_translators_are_trained_too(workspace, how):
     """The first rank trains a tokenizer for all; and BLEU chooses, which no rank can measure a part of."""
     more = (
         "--dropout", 0, "--steps", 4, "--vocab", 300, "--evaluate-every", 2, "--patience", 1, "--best-metric", "bleu",
         "--preset", "transformer-tiny", "--decoder-depth", 1, "--beam", 2, "--attention-dropout", 0,
         "--ffn-dropout", 0,
     )  # fmt: skip
-    one, two = place.path / f"translator-{how}-1", place.path / f"translator-{how}-2"
-    flags = place.command(*more, "--out", one, verb="translation")
+    one, two = workspace.path / f"translator-{how}-1", workspace.path / f"translator-{how}-2"
+    flags = workspace.command(*more, "--out", one, verb="translation")
     at = flags.index("--tokenizer")
     del flags[at : at + 2]
-    settings = {"HEADSTART_CACHE": str(place.cache)}
-    children = local_ranks.start(local_ranks.COMMAND, flags, place.path, 1, **settings)
-    assert [end(child) for child in children] == [0], local_ranks.said(place)
+    settings = {"HEADSTART_CACHE": str(workspace.cache)}
+    children = local_ranks.start(local_ranks.COMMAND, flags, workspace.path, 1, **settings)
+    assert [exit_code_of(child) for child in children] == [0], local_ranks.log_of(workspace)
     flags[flags.index(str(one))] = str(two)
-    children = local_ranks.start(local_ranks.COMMAND, [*flags, "--shard", how], place.path, 2, **settings)
-    assert [end(child) for child in children] == [0, 0], local_ranks.said(place) + local_ranks.said(place, 1)
+    children = local_ranks.start(local_ranks.COMMAND, [*flags, "--shard", how], workspace.path, 2, **settings)
+    codes = [exit_code_of(child) for child in children]
+    assert codes == [0, 0], local_ranks.log_of(workspace) + local_ranks.log_of(workspace, 1)
     assert (one / "tokenizer.json").read_bytes() == (two / "tokenizer.json").read_bytes()
     found, wanted = result_of(two), result_of(one)
     assert found["best_step"] == wanted["best_step"]
@@ -236,42 +237,41 @@ def test_translators_are_trained_too(place, how):
 
 
 @pytest.mark.slow
-def test_a_time_is_measured_together(place):
-    run = place.path / "timed"
-    command = place.command("--out", run, "--time", "0.6s")
+def test_a_time_is_measured_together(workspace):
+    run = workspace.path / "timed"
+    command = workspace.command("--out", run, "--time", "0.6s")
     at = command.index("--steps")
     del command[at : at + 2]
-    settings = {"HEADSTART_CACHE": str(place.cache)}
-    children = local_ranks.start(local_ranks.COMMAND, command, place.path, 2, **settings)
-    assert [end(child) for child in children] == [0, 0], local_ranks.said(place) + local_ranks.said(place, 1)
+    settings = {"HEADSTART_CACHE": str(workspace.cache)}
+    children = local_ranks.start(local_ranks.COMMAND, command, workspace.path, 2, **settings)
+    codes = [exit_code_of(child) for child in children]
+    assert codes == [0, 0], local_ranks.log_of(workspace) + local_ranks.log_of(workspace, 1)
     assert result_of(run)["step"] >= 1
 
 
 @pytest.mark.slow
-def test_what_goes_wrong_is_told_once_and_ends_all(place):
+def test_what_goes_wrong_is_told_once_and_ends_all(workspace):
     """What all find out, what the first one alone finds out, and what one of the others does."""
-    assert local_ranks.ended(place, "--mask-prob", 7, "--objective", "masked") == [2, 2]
-    assert "headstart [bad-value]: mask_prob is 7.0" in local_ranks.said(place)
-    assert local_ranks.said(place, 1) == ""
-    (place.path / "file").write_text("")
-    assert local_ranks.ended(place, "--out", place.path / "file" / "run") == [2, 2]
-    assert "cannot be written" in local_ranks.said(place)
-    assert local_ranks.said(place, 1) == ""
-    assert local_ranks.ended(place, "--shard", "always", "--optimizer", "muon", "--out", place.path / "m") == [
-        2,
-        2,
-    ]
-    assert "headstart [unsupported]: " in local_ranks.said(place)
-    assert "--optimizer adamw" in local_ranks.said(place)
-    assert local_ranks.said(place, 1) == ""
+    assert local_ranks.exit_codes(workspace, "--mask-prob", 7, "--objective", "masked") == [2, 2]
+    assert "headstart [bad-value]: mask_prob is 7.0" in local_ranks.log_of(workspace)
+    assert local_ranks.log_of(workspace, 1) == ""
+    (workspace.path / "file").write_text("")
+    assert local_ranks.exit_codes(workspace, "--out", workspace.path / "file" / "run") == [2, 2]
+    assert "cannot be written" in local_ranks.log_of(workspace)
+    assert local_ranks.log_of(workspace, 1) == ""
+    muon = ("--shard", "always", "--optimizer", "muon", "--out", workspace.path / "m")
+    assert local_ranks.exit_codes(workspace, *muon) == [2, 2]
+    assert "headstart [unsupported]: " in local_ranks.log_of(workspace)
+    assert "--optimizer adamw" in local_ranks.log_of(workspace)
+    assert local_ranks.log_of(workspace, 1) == ""
     children = local_ranks.start(
-        ALONE_IN_TROUBLE, place.command("--out", place.path / "trouble"), place.path, 2,
-        HEADSTART_CACHE=str(place.cache),
+        ALONE_IN_TROUBLE, workspace.command("--out", workspace.path / "trouble"), workspace.path, 2,
+        HEADSTART_CACHE=str(workspace.cache),
     )  # fmt: skip
-    codes = [end(child) for child in children]
+    codes = [exit_code_of(child) for child in children]
     assert codes == [75, 3]
-    assert "rank 1: the disk of this one" in local_ranks.said(place, 1)
-    assert "the connection to the other ranks is lost" in local_ranks.said(place)
+    assert "rank 1: the disk of this one" in local_ranks.log_of(workspace, 1)
+    assert "the connection to the other ranks is lost" in local_ranks.log_of(workspace)
 
 
 ALONE_IN_TROUBLE = """

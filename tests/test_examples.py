@@ -49,8 +49,8 @@ def test_prose_and_code_take_turns_and_the_end_says_what_is_next(path):
 def test_every_cell_runs_and_shows_something(path, tmp_path):
     if path.stem == "use_a_checkpoint":
         pytest.importorskip("transformers")
-    place = {"HEADSTART_EXAMPLES": str(tmp_path), "HEADSTART_CACHE": str(tmp_path / "cache")}
-    code = forked.run(RUN_CELLS, path, output=tmp_path / "said", environment=place, seconds=600)
+    environment = {"HEADSTART_EXAMPLES": str(tmp_path), "HEADSTART_CACHE": str(tmp_path / "cache")}
+    code = forked.run(RUN_CELLS, path, output=tmp_path / "said", environment=environment, seconds=600)
     said = (tmp_path / "said").read_text()
     assert code == 0, said[-3_000:]
     shown = re.split(r"^--- cell \d+\n", said, flags=re.MULTILINE)[1:]

@@ -41,9 +41,6 @@ TESTED_ELSEWHERE = {
     "kernels/constants.py": "numbers alone",
     "kernels/gpu/adamw_kernel.py": "kernels/gpu/test_adamw.py runs it, without a GPU in triton's interpreter",
     "kernels/gpu/loss_kernel.py": "kernels/gpu/test_loss.py runs it, without a GPU in triton's interpreter",
-    "study/data.py": "study/test_study.py prepares studies of many kinds",
-    "study/given_data.py": "data/test_in_memory.py gives frames and datasets to a study",
-    "study/results.py": "study/test_study.py counts every number of a study again",
 }
 
 # ---- what there is ------------------------------------------------------------------------------------------
@@ -111,6 +108,17 @@ def test_no_import_cycle():
     while leaves := {name for name, others in remaining.items() if not others & remaining.keys()}:
         remaining = {name: others for name, others in remaining.items() if name not in leaves}
     assert not remaining, f"import each other, or those who do: {sorted(remaining)}"
+
+
+def test_only_the_loop_knows_the_kernels_of_a_device():
+    for name in MODULES:
+        if room_of(name) not in ("kernels", "training"):
+            found = {
+                other
+                for other in imports_of(name)
+                if other.startswith(("headstart.kernels.cpu", "headstart.kernels.gpu"))
+            }
+            assert not found, f"{name} imports {found}"
 
 
 def test_top_package_imports_nothing_of_its_own():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from refusals import refused
+from expected_errors import refused
 
 from headstart import machine
 

@@ -50,10 +50,10 @@ def test_the_walk_is_there():
 
 
 @pytest.mark.parametrize(
-    "place", re.findall(r"^((?:headstart|tests|benchmarks|docs|examples)/\S*)", README, re.MULTILINE)
+    "path", re.findall(r"^((?:headstart|tests|benchmarks|docs|examples)/\S*)", README, re.MULTILINE)
 )
-def test_every_place_is_there(place):
-    assert (ROOT / place).exists()
+def test_every_path_is_there(path):
+    assert (ROOT / path).exists()
 
 
 PAGES = ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]

@@ -27,7 +27,7 @@ LABELLED = ("classification", "multilabel", "regression", "pairs", "char")
 
 
 @cache
-def place():
+def directory():
     """A directory for all of it, gone at the end."""
     path = Path(tempfile.mkdtemp(prefix="headstart-tests-"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
@@ -60,7 +60,7 @@ def files():
 
 
 def _written(name, lines):
-    path = place() / name
+    path = directory() / name
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
@@ -68,7 +68,7 @@ def _written(name, lines):
 @cache
 def path_of(kind):
     """The directory of a run of this kind."""
-    with mock.patch.dict(os.environ, HEADSTART_CACHE=str(place() / "cache")):
+    with mock.patch.dict(os.environ, HEADSTART_CACHE=str(directory() / "cache")):
         return _pretrained(kind) if kind in LANGUAGE else _finetuned(kind)
 
 
@@ -81,7 +81,7 @@ def _pretrained(kind):
     objective = kind if kind in ("masked", "masked-nsp") else "causal"
     positions = kind if kind in ("rotary", "learned") else "sinusoidal"
     context = 24 if kind == "learned" else 64
-    out = place() / kind
+    out = directory() / kind
     pretrain(
         [files()["corpus"], files()["valid"]], out=out, objective=objective, valid=files()["valid"],
         model={**SHAPE, "positions": positions, "context": context}, tokenizer=small.tokenizer(),
@@ -93,13 +93,13 @@ def _pretrained(kind):
 
 def _finetuned(kind):
     from_scratch = kind in ("char", "pairs")
-    words = train_tokenizer(lambda: iter(small.sentences(50)), vocab=60, kind="char").tokenizer
+    tokenizer = train_tokenizer(lambda: iter(small.sentences(50)), vocab=60, kind="char").tokenizer
     task = "classification" if from_scratch else kind
-    out = place() / kind
+    out = directory() / kind
     finetune(
         files()[kind, "train"], out=out, task=task, start=None if from_scratch else path_of("causal"),
         model={**SHAPE, "context": 64} if from_scratch else None, length=LENGTH if kind != "pairs" else 40,
-        tokenizer=(words if kind == "char" else small.tokenizer()) if from_scratch else None,
+        tokenizer=(tokenizer if kind == "char" else small.tokenizer()) if from_scratch else None,
         steps=4, learning_rate=1e-2, machine=MACHINE,
     )  # fmt: skip
     return out

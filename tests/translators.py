@@ -23,7 +23,7 @@ def files():
     lines = [f"{text}\t{reversed_words(text)}" for text in texts]
     found = {}
     for name, part in (("train", lines[:60]), ("valid", lines[60:75]), ("test", lines[75:])):
-        found[name] = tiny_runs.place() / f"translation-{name}.tsv"
+        found[name] = tiny_runs.directory() / f"translation-{name}.tsv"
         found[name].write_text("\n".join(part) + "\n", encoding="utf-8")
     return found
 
@@ -43,7 +43,7 @@ def train(out, **options):
 @cache
 def path_of(kind="joint"):
     """The directory of a run: joint, or with separate vocabularies."""
-    out = tiny_runs.place() / f"translator-{kind}"
+    out = tiny_runs.directory() / f"translator-{kind}"
     if kind == "separate":
         train(out, vocabularies="separate", tokenizer=None, vocab=300)
     else:

@@ -12,67 +12,67 @@ from headstart.training.signals import Stopped, StopRequests
 
 
 def work(argument, on_share):
-    """What each kind of task does; `place` is where it leaves a file when it is done."""
-    kind, place = argument
-    place = Path(place)
+    """What each kind of task does; `file` is what it leaves when it is done."""
+    kind, file = argument
+    file = Path(file)
     on_share(0.5)
     if kind == "user error":
         raise UserError("came", fix="give something else")
     if kind == "bug":
         raise ZeroDivisionError("a bug")
-    if kind == "dies once" and not place.with_suffix(".tried").exists():
-        place.with_suffix(".tried").write_text("")
+    if kind == "dies once" and not file.with_suffix(".tried").exists():
+        file.with_suffix(".tried").write_text("")
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
     if kind in ("loses its gpu", "loses its gpu once"):
-        with place.with_suffix(".tries").open("a") as tries:
+        with file.with_suffix(".tries").open("a") as tries:
             tries.write(f"{os.getpid()}\n")
-        if kind == "loses its gpu" or len(place.with_suffix(".tries").read_text().split()) == 1:
+        if kind == "loses its gpu" or len(file.with_suffix(".tries").read_text().split()) == 1:
             raise torch.AcceleratorError("CUDA error: unspecified launch failure")
     if kind == "loses its gpu further on":
-        with place.with_suffix(".tries").open("a") as tries:
+        with file.with_suffix(".tries").open("a") as tries:
             tries.write("x")
-        count = len(place.with_suffix(".tries").read_text())
+        count = len(file.with_suffix(".tries").read_text())
         if count < 5:
             time.sleep(0.3)  # a share that comes too soon after another is not told
             on_share(0.5 + count / 10)
             raise torch.AcceleratorError("CUDA error: unspecified launch failure")
     if kind in ("finds no memory at first", "works when others found no memory"):
-        place.with_suffix(".begun").write_text("")
-        _wait_for(place.parent, "*.begun", 3)
+        file.with_suffix(".begun").write_text("")
+        _wait_for(file.parent, "*.begun", 3)
         if kind == "works when others found no memory":
-            _wait_for(place.parent, "*.full", 2)
-        elif not place.with_suffix(".full").exists():
-            place.with_suffix(".full").write_text("")
+            _wait_for(file.parent, "*.full", 2)
+        elif not file.with_suffix(".full").exists():
+            file.with_suffix(".full").write_text("")
             raise MemoryFull("the memory is full")
     if kind == "saves":
         with StopRequests() as requests:
-            place.with_suffix(".pid").write_text(str(os.getpid()))
+            file.with_suffix(".pid").write_text(str(os.getpid()))
             while not requests.number:
                 time.sleep(0.02)
             time.sleep(1)  # as long as a large checkpoint
-            place.with_suffix(".saved").write_text("")
+            file.with_suffix(".saved").write_text("")
             raise Stopped(requests.number, 1)
     if kind == "waits":
-        with place.with_suffix(".tries").open("a") as tries:
+        with file.with_suffix(".tries").open("a") as tries:
             tries.write("x")
-        place.with_suffix(".node").write_text(f"{os.getppid()} {os.getpid()}")
-        while not place.with_name("go").exists():
+        file.with_suffix(".node").write_text(f"{os.getppid()} {os.getpid()}")
+        while not file.with_name("go").exists():
             time.sleep(0.02)
     if kind == "shows":
         for share in (0.6, 0.7, 0.8):
             time.sleep(0.3)
             on_share(share)
     if kind == "sleeps":
-        place.with_suffix(".pid").write_text(str(os.getpid()))
+        file.with_suffix(".pid").write_text(str(os.getpid()))
         time.sleep(600)
-    place.write_text(str(time.monotonic()))
+    file.write_text(str(time.monotonic()))
 
 
-def _wait_for(place, pattern, count):
+def _wait_for(file, pattern, count):
     deadline = time.monotonic() + 60
-    while len(list(place.glob(pattern))) < count and time.monotonic() < deadline:
+    while len(list(file.glob(pattern))) < count and time.monotonic() < deadline:
         time.sleep(0.02)
 
 

@@ -15,15 +15,13 @@ from rich.text import Text
 
 from headstart.cli.options import Common
 from headstart.data.readers.sources import is_stdin
-from headstart.errors import visible
+from headstart.errors import Log, visible
 
 if TYPE_CHECKING:
     from headstart.inference.predict import Text as InputText
     from headstart.machine import Machine
     from headstart.runs.load import LoadedRun
     from headstart.runs.study_model import StudyModel
-
-Log = Callable[[str], None]
 
 
 def open_run(run: Path, verb: str | None, common: Common) -> "tuple[LoadedRun, Machine]":

@@ -4,7 +4,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from headstart.cli.consoles import byte_progress
 from headstart.cli.options import READING, Common, CommonFlags, Files, ReadingFlags, Switch
+from headstart.config.training import Task
 from headstart.errors import visible
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def data_check(
     train: str | None = None,
     valid: str | None = None,
     test: str | None = None,
-    task: Literal["classification", "multilabel", "regression", "translation"] = "classification",
+    task: Task = "classification",
     reading: ReadingFlags = READING,
     common: CommonFlags = Common(),
 ) -> None:
@@ -108,7 +109,7 @@ def _print_leak(report: "DataReport", name: str, console: Console) -> None:
     for kind in (name, f"near_{name}"):
         for example in report.examples.get(kind, []):
             sign = "=" if kind == name else f"≈ {example.share:.0%}"
-            names = [Path(path).name for path in (example.place, example.other_place)]
+            names = [Path(path).name for path in (example.location, example.other_location)]
             console.print(visible(f"      {names[0]} {sign} {names[1]}"))
             if example.text:
                 console.print(visible(f"        “{_short(example.text, 90)}”"))

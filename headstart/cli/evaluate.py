@@ -9,7 +9,7 @@ from rich.table import Column
 from rich.text import Text
 
 from headstart.cli.consoles import log, open_model, open_run, plain_table, progress_bar, spinner, table_console
-from headstart.cli.options import BEAM, READING, BeamFlags, Common, CommonFlags, ReadingFlags, RunPath
+from headstart.cli.options import BEAM, RUN_READING, BeamFlags, Common, CommonFlags, RunPath, RunReadingFlags
 from headstart.config.generation import BEAM_OF_FIVE
 from headstart.errors import visible
 
@@ -23,7 +23,7 @@ def evaluate(
     data: str,
     length: int | None = None,
     generation: BeamFlags = BEAM,
-    reading: ReadingFlags = READING,
+    reading: RunReadingFlags = RUN_READING,
     common: CommonFlags = Common(),
 ) -> None:
     """The scores of a run on data that it has not seen.
@@ -81,7 +81,7 @@ def compare(
     *,
     data: str,
     length: int | None = None,
-    reading: ReadingFlags = READING,
+    reading: RunReadingFlags = RUN_READING,
     common: CommonFlags = Common(),
 ) -> None:
     """Two runs on the same data: the scores of each, and the difference with its 95 % interval.
@@ -100,6 +100,7 @@ def compare(
         length: Tokens to read at once (default: each as trained).
     """
     from headstart.inference.compare import compare as compared
+    from headstart.inference.metrics import CONFIDENCE
 
     (one, machine), (other, _) = (open_run(path, "compare", common) for path in (first, second))
     with spinner(f"comparing on {data}"):
@@ -109,7 +110,7 @@ def compare(
     if not common.json:
         _print(names, comparison)
         return
-    of = {"measure": comparison.measure, "confidence": 0.95, "unit": comparison.unit}
+    of = {"measure": comparison.measure, "confidence": CONFIDENCE, "unit": comparison.unit}
     answer = {
         "runs": [{"run": name, "metrics": m} for name, m in zip(names, comparison.metrics, strict=True)],
         "difference": {**of, **comparison.difference._asdict()},

@@ -40,8 +40,12 @@ Words = Annotated[tuple[str, ...], _split(str)]
 
 if typing.TYPE_CHECKING:
     PresetName = str
+    _Seed = int
+    _Device = Device
+    _Precision = Precision
 else:
     PresetName = Literal[tuple(PRESETS)]
+    _Seed, _Device, _Precision = int | None, Device | None, Precision | None  # None until __post_init__
 
 
 # ---- flags from settings --------------------------------------------------------------------------------------
@@ -72,9 +76,11 @@ def flags(settings: Iterable[Setting], title: str = "Parameters", sort_key: int 
 def _flag_type(setting: Setting) -> Any:
     if setting.name == "preset":
         return PresetName
-    if setting.type is bool and not setting.default:
+    if setting.type is bool and setting.default is False:
         return Switch
     origin, arguments = typing.get_origin(setting.type), typing.get_args(setting.type)
+    if origin is Literal:  # an empty word stands for "not given"
+        return Literal[tuple(filter(None, arguments))]
     if origin in (list, tuple):
         return {int: Numbers, float: Rates}.get(arguments[0], Words)
     return setting.type
@@ -99,6 +105,12 @@ def all_but(cls: type, *names: str) -> list[Setting]:
     return [setting for name, setting in fields_of(cls).items() if name not in names]
 
 
+def without_defaults(settings: Iterable[Setting], note: str = "") -> list[Setting]:
+    """Settings whose default depends on something else, perhaps with a note about it."""
+    noted = (one._replace(default=dataclasses.MISSING, sentence=one.sentence + note) for one in settings)
+    return list(noted)
+
+
 def generation_flags(*names: str, defaults: GenerationConfig) -> Any:
     """Flags for these fields of GenerationConfig; `defaults` appear in the help."""
     settings = settings_named(*names, of=GenerationConfig)
@@ -119,17 +131,23 @@ TextFile = Annotated[str, Parameter(help=(
 ))]  # fmt: skip
 
 
+_COMMON = fields_of(Seed, MachineConfig)
+_COMMON = {name: _COMMON[name] for name in ("seed", "threads", "device", "precision")}
+
+
 @dataclass(frozen=True)
 class Common:
     """Flags of every verb; a TOML file and variables named HEADSTART_VERB_FLAG can hold any flag too."""
 
+    given: typing.ClassVar[dict[str, Any]]
+
     config: Path | None = None
     """A TOML file with flags; those on the command line win."""
 
-    seed: Annotated[int, Parameter(help=fields_of(Seed)["seed"].sentence)] = 0
-    threads: Annotated[int | None, Parameter(help=fields_of(MachineConfig)["threads"].sentence)] = None
-    device: Annotated[Device, Parameter(help=fields_of(MachineConfig)["device"].sentence)] = "auto"
-    precision: Annotated[Precision, Parameter(help=fields_of(MachineConfig)["precision"].sentence)] = "auto"
+    seed: Annotated[_Seed, Parameter(help=_help(_COMMON["seed"]))] = None  # type: ignore[assignment]
+    threads: Annotated[int | None, Parameter(help=_help(_COMMON["threads"]))] = None
+    device: Annotated[_Device, Parameter(help=_help(_COMMON["device"]))] = None  # type: ignore[assignment]
+    precision: Annotated[_Precision, Parameter(help=_help(_COMMON["precision"]))] = None  # type: ignore[assignment]
 
     json: Switch = False
     """Print one JSON object instead of text."""
@@ -137,12 +155,23 @@ class Common:
     debug: Switch = False
     """Show the traceback of an error."""
 
+    def __post_init__(self) -> None:
+        """What was not given has the setting's default; `given` has what was."""
+        object.__setattr__(self, "given", {n: getattr(self, n) for n in _COMMON if getattr(self, n) is not None})
+        for name in _COMMON.keys() - self.given.keys() - {"threads"}:
+            object.__setattr__(self, name, _COMMON[name].default)
+
 
 CommonFlags = Annotated[Common, Parameter(name="*", group=Group("Common", sort_key=90))]
 EncodingFlags, ENCODING = flags(settings_named("encoding", "errors", of=Reading), "Reading", 60)
-_TEXT = ("text_column", "encoding", "errors")
-_ROWS = (*_TEXT, "skip_bad_rows")
-TextReadingFlags, TEXT_READING = flags(settings_named(*_TEXT, of=Reading), "Reading", 60)
+_ROWS = ("text_column", "encoding", "errors", "skip_bad_rows")
+_COLUMNS = ("text_column", "label_column")
+_AS_TRAINED = " By default the one that the run was trained on."
+_TEXT = without_defaults(settings_named("text_column", of=Reading), _AS_TRAINED)
+TextReadingFlags, TEXT_READING = flags([*_TEXT, *settings_named("encoding", "errors", of=Reading)], "Reading", 60)
+RunReadingFlags, RUN_READING = flags(
+    [*without_defaults(settings_named(*_COLUMNS, of=Reading), _AS_TRAINED), *all_but(Reading, *_COLUMNS)], "Reading", 60
+)
 CorpusReadingFlags, CORPUS_READING = flags(settings_named(*_ROWS, "documents", of=Reading), "Reading", 60)
 LabelledReadingFlags, LABELLED_READING = flags(settings_named(*_ROWS, "label_column", of=Reading), "Reading", 60)
 ReadingFlags, READING = flags(all_but(Reading), "Reading", 60)
@@ -156,7 +185,7 @@ TranslateFlags, TRANSLATE = generation_flags(
 BeamFlags, BEAM = generation_flags(*_BEAM, defaults=BEAM_OF_FIVE)
 
 # The tokenizer is a fingerprint, which the run knows.
-ModelFlags, MODEL = flags(all_but(ModelConfig, "tokenizer"), "Model: overrides the preset", 50)
+ModelFlags, MODEL = flags(without_defaults(all_but(ModelConfig, "tokenizer")), "Model: overrides the preset", 50)
 HeadFlags, HEAD = flags(settings_named("classes", "pooling", of=HeadConfig))
 LoopFlags, LOOP = flags(settings_named("optimizer", "accumulate", "steps", "epochs", "keep", of=TrainingSettings))
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from headstart.cli import options, plan_tables
 from headstart.cli.consoles import table_console
 from headstart.cli.options import Common, Paths, PresetName, Switch, conflict
+from headstart.config.defaults import PRESET
 from headstart.config.model import HeadConfig, HeadKind, usual_pooling
 from headstart.config.presets import preset as preset_config
 from headstart.config.schema import settings
@@ -24,7 +25,7 @@ from headstart.planning import calibration, choice, machines
 from headstart.planning.figures import figures
 from headstart.planning.machines import Target
 from headstart.planning.time import Prices, paper_prices
-from headstart.planning.workload import Freeze, Lengths, Precision, Reading, Workload, reading_of
+from headstart.planning.workload import ComputePrecision, Freeze, Lengths, TextLayout, Workload, reading_of
 
 DEFAULT_BATCH = 32
 
@@ -47,13 +48,13 @@ _COMMON = PlanCommon()
 
 def plan(
     *,
-    preset: PresetName = "tiny",
+    preset: PresetName = PRESET,
     head: HeadKind | None = None,
     freeze: Freeze | None = None,
     batch: int | None = None,
     length: int | None = None,
     target_length: int | None = None,
-    reading: Reading | None = None,
+    reading: TextLayout | None = None,
     document: int | None = None,
     average: Switch = False,
     corpus: Paths = (),
@@ -179,7 +180,7 @@ def machine(common: PlanCommon, utilisation: float | None, memory: float | None)
     """What to plan for: this machine, as calibrated if it was, or one of the table."""
     if _is_here(common):
         is_gpu = common.device == "cuda" or (common.device == "auto" and first_gpu() is not None)
-        asked: Precision | None = None if common.precision == "auto" else common.precision
+        asked: ComputePrecision | None = None if common.precision == "auto" else common.precision
         target, prices = calibration.this_machine("cuda" if is_gpu else "cpu", asked, common.threads)
         if utilisation is None:
             return machines.with_overrides(target, None, memory), prices
@@ -194,7 +195,7 @@ def _is_here(common: PlanCommon) -> bool:
     return common.device in ("auto", "cpu", "cuda")
 
 
-def precision_of(common: PlanCommon, target: Target) -> Precision:
+def precision_of(common: PlanCommon, target: Target) -> ComputePrecision:
     """The precision that was given, or that machine's own choice."""
     return target.precision if common.precision == "auto" else common.precision
 

@@ -201,8 +201,7 @@ def starting_config(
 def given_names(given: dict[str, Any], common: Common, file: Path | None) -> set[str]:
     """The settings, by part and name, that flags or a STUDY.toml give: no recipe decides them."""
     names = {f"{part}.{own[flag]}" for part, own in _PARTS.items() for flag in own.keys() & given.keys()}
-    if common.threads:
-        names.add("study.threads")
+    names |= {f"study.{name}" for name in common.given}
     for part, values in (read_toml(file) if file else {}).items():
         tables = values if isinstance(values, list) else [values]
         names |= {f"{part}.{key}" for table in tables for key in table}
@@ -218,8 +217,7 @@ def with_flags(
         {name: given[flag] for flag, name in names.items() if flag in given} for names in _PARTS.values()
     )
     arms = dict.fromkeys([*of_study.get("arms", config.study.arms), *more_arms])
-    of_study |= {"arms": list(arms), "seed": common.seed or None, "threads": common.threads}
-    of_study["precision"] = None if common.precision == "auto" else common.precision
+    of_study |= {"arms": list(arms), **{n: v for n, v in common.given.items() if n != "device"}}
     if of_pretraining.get("epochs") and not of_pretraining.get("steps"):
         of_pretraining["steps"] = 0  # instead of those that the file has
     of_pretraining["documents"] = reading.pop("documents", None)

@@ -6,6 +6,7 @@ from headstart.config.schema import COUNT, POSITIVE, Bound, Settings
 from headstart.errors import UserError
 
 MOST_TOKENS, MOST_TEXTS = 100_000, 100
+BEAM = 5  # of a translation
 
 
 class Seed(Settings):
@@ -66,4 +67,4 @@ class GenerationConfig(BeamSearch, Seed):
 
 # What `generate` and `translate` do unless something else is given.
 SAMPLED = GenerationConfig(temperature=0.8, top_p=0.95)
-BEAM_OF_FIVE = GenerationConfig(beam=5)
+BEAM_OF_FIVE = GenerationConfig(beam=BEAM)

@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from headstart.errors import UserError, nearest
 
@@ -76,16 +76,32 @@ class Setting(NamedTuple):
 class Settings:
     """A part of the configuration: each subclass is a frozen dataclass, whose numbers are checked when it is made.
 
-    `defaults` are for inherited fields: `class PretrainSettings(Schedule, defaults={"schedule": "cosine"})`.
+    An object knows which of its fields were given.
+
+    `defaults` and `sentences` are for inherited fields: `class PretrainSettings(Schedule, defaults={"warmup": 0.05})`.
     """
 
-    def __init_subclass__(cls, defaults: Mapping[str, Any] | None = None) -> None:
+    _given: ClassVar[tuple[str, ...]] = ()
+    _sentences: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(
+        cls, defaults: Mapping[str, Any] | None = None, sentences: Mapping[str, str] | None = None
+    ) -> None:
+        cls._sentences = {**cls._sentences, **(sentences or {})}
         inherited = {name: hint for base in cls.__mro__[:0:-1] for name, hint in inspect.get_annotations(base).items()}
         own = inspect.get_annotations(cls)
         cls.__annotations__ = {**{name: inherited[name] for name in defaults or {}}, **own}
         for name, value in (defaults or {}).items():
             setattr(cls, name, value)
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        make: Any = cls.__init__
+
+        @functools.wraps(make)
+        def init(self: Settings, **given: Any) -> None:
+            object.__setattr__(self, "_given", tuple(given))
+            make(self, **given)
+
+        cls.__init__ = init  # type: ignore[assignment, method-assign]
 
     def __post_init__(self) -> None:
         for name, setting in fields_of(type(self)).items():
@@ -101,6 +117,11 @@ class Settings:
     def sentence(cls, name: str) -> str:
         """The help of a field."""
         return fields_of(cls)[name].sentence
+
+    def given(self) -> dict[str, Any]:
+        """The fields that were given, without those that stand for "not given"."""
+        known, values = fields_of(type(self)), {name: getattr(self, name) for name in self._given}
+        return {name: value for name, value in values.items() if not known[name].is_unset(value)}
 
     def part(self, cls: type[T], **changes: Any) -> T:
         """The fields that another class of settings declares, as that class."""
@@ -141,6 +162,7 @@ def fields_of(*classes: type) -> dict[str, Setting]:
 def _fields_of(cls: Any) -> dict[str, Setting]:
     bases = [base for base in cls.__mro__[::-1] if dataclasses.is_dataclass(base)]
     help_of = {name: text for base in bases for name, text in sentences(base).items()}  # type: ignore[arg-type]
+    help_of |= getattr(cls, "_sentences", {})
     hints, annotated = typing.get_type_hints(cls), typing.get_type_hints(cls, include_extras=True)
     known = {}
     for f in dataclasses.fields(cls):
@@ -170,23 +192,16 @@ def settings(cls: type[T], given: Mapping[str, Any], defaults: Mapping[str, Any]
 def flat(given: Mapping[str, Any]) -> dict[str, Any]:
     """What was given by its own name, out of groups too: `optimizer=OptimizerConfig(learning_rate=1e-4)`.
 
-    What is None was not given. What a group leaves at its default yields to what is given elsewhere; nothing else may
-    be given twice.
+    What is None was not given, and neither was what a group was not given. Nothing may be given twice.
     """
     chosen: dict[str, Any] = {}
-    defaults: dict[str, Any] = {}
     for key, value in given.items():
-        settings = fields_of(type(value)) if isinstance(value, Settings) else {}
-        values = {name: getattr(value, name) for name in settings} or ({} if value is None else {key: value})
+        values = value.given() if isinstance(value, Settings) else {} if value is None else {key: value}
         for name, one in values.items():
-            if settings and one == settings[name].default:
-                if not settings[name].is_unset(one):
-                    defaults[name] = one
-            elif name in chosen:
+            if name in chosen:
                 raise UserError(f"{name} is given twice", fix="give it once", code="conflict")
-            else:
-                chosen[name] = one
-    return {**defaults, **chosen}
+            chosen[name] = one
+    return chosen
 
 
 # ---- strict construction from plain data ------------------------------------------------------------------------

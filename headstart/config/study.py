@@ -4,12 +4,13 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
 from headstart.config import training
+from headstart.config.defaults import PRESET
 from headstart.config.generation import Seed
 from headstart.config.model import DROPOUT, PoolingChoice
 from headstart.config.reading import DocumentSplit, RowReading
 from headstart.config.schema import POSITIVE, SHARE, Bound, Settings
 
-_UsualArm = Literal["majority", "tfidf", "lsa", "scratch", "frozen", "finetuned", "combined"]
+_UsualArm = Literal["majority", "tfidf", "lsa", "tfidf-lsa", "scratch", "frozen", "finetuned", "combined"]
 _OptionalArm = Literal["imported", "shuffled", "scratch-long"]
 ArmKind = Literal[_UsualArm, _OptionalArm]
 
@@ -17,7 +18,7 @@ KINDS: tuple[ArmKind, ...] = get_args(_UsualArm)
 OPTIONAL: tuple[ArmKind, ...] = get_args(_OptionalArm)
 STUDY_TIME = "30m"  # where data is given without a STUDY.toml
 BASELINES, PRETRAINED = ("majority", "tfidf", "lsa"), ("frozen", "finetuned", "combined", "shuffled")
-WITHOUT_STEPS = (*BASELINES, "combined")  # no network is trained for them
+WITHOUT_STEPS = (*BASELINES, "tfidf-lsa", "combined")  # no network is trained for them
 OBJECTIVES: tuple[training.PretrainObjective, ...] = ("causal", "masked", "masked-nsp")
 
 
@@ -38,7 +39,12 @@ class Evaluations(Settings):
 class PretrainPart(
     training.CorpusFiles, DocumentSplit, training.Duration, training.TextLength, training.BatchTokens,
     training.OptimizerConfig, training.Schedule, training.Masking, Evaluations,
-    defaults={"schedule": "cosine", "warmup": 0.05},
+    defaults=training.PRETRAIN_DEFAULTS,
+    sentences={
+        "steps": "Updates of each pretraining run.",
+        "epochs": "Passes of pretraining over the corpus, instead of steps (3 where nothing else decides).",
+        "batch_tokens": "Tokens in a batch of pretraining.",
+    },
 ):  # fmt: skip
     """One phase of pretraining, by default 3 epochs; the next one starts from it."""
 
@@ -50,6 +56,10 @@ class FinetunePart(
     training.LabelledFiles, training.Duration, training.BatchSize, training.TextLength, PoolingChoice,
     training.OptimizerConfig, training.Schedule, training.Averaging, Evaluations,
     defaults={"evaluations": 10},
+    sentences={
+        "epochs": "Passes of fine-tuning over the labelled rows (10 where nothing else decides).",
+        "length": "Tokens of a block and of the longest labelled text; longer texts are truncated.",
+    },
 ):  # fmt: skip
     """The labelled task, and how each trial learns it, by default in 10 epochs."""
 
@@ -66,13 +76,22 @@ class FinetunePart(
     """Share of the steps over which a pretrained base is unfrozen, one block after the other from the top down, the
     embedding last (0: all of it trains from the start)."""
 
+    scratch_learning_rate: Annotated[float, Bound(0, 1, is_open=True)] | None = None
+    """Learning rate of the arms from scratch, which want a higher one (not given: those of the other arms)."""
+
     dropout: Annotated[float, DROPOUT] | None = None
     """Dropout of the base and before the classifier in fine-tuning (not given: the model's)."""
 
 
 class StudyPart(
     training.TimeLimit, training.Preset, training.Start, Seed, training.Computing,
-    defaults={"preset": "tiny", "start": "", "threads": 1},
+    defaults={"preset": PRESET, "start": "", "threads": 1},
+    sentences={
+        "time": "Time for the whole study on this machine, such as 90s, 30m or 2h; the recipe decides what is not "
+        "given (default with your own data: 30m).",
+        "preset": "Shape of the base, instead of the recipe's.",
+        "start": "A run or an imported checkpoint to fine-tune, instead of pretraining.",
+    },
 ):  # fmt: skip
     """What is compared."""
 
@@ -83,8 +102,8 @@ class StudyPart(
     """What to pretrain by: causal, masked, masked-nsp; several get equal compute."""
 
     arms: list[str] = field(default_factory=lambda: list(KINDS))
-    """What to compare: majority, tfidf, lsa, scratch, frozen, finetuned, combined, shuffled, scratch-long (default:
-    the first seven)."""
+    """What to compare: majority, tfidf, lsa, tfidf-lsa, scratch, frozen, finetuned, combined, shuffled, scratch-long
+    (default: the first eight)."""
 
     budgets: list[int] = field(default_factory=list)
     """Numbers of labels (default: 50, 200, 800 and all)."""

@@ -3,11 +3,16 @@
 import re
 from typing import Annotated, Literal
 
-from headstart.config.generation import BeamSearch, Seed
+from headstart.config.defaults import MASK_PROB, VALID_SHARE
+from headstart.config.generation import BEAM, BeamSearch, Seed
 from headstart.config.model import PoolingChoice
 from headstart.config.reading import Reading
 from headstart.config.schema import COUNT, POSITIVE, SHARE, Bound, Settings, field
 from headstart.errors import UserError
+
+# What these tasks have where nothing is given.
+PRETRAIN_DEFAULTS = {"schedule": "cosine", "warmup": 0.05}
+TRANSLATION_DEFAULTS = {"schedule": "inverse-sqrt"}
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -68,7 +73,7 @@ class OptimizerConfig(Settings):
     """AdamW betas."""
 
     layer_decay: Annotated[float, Bound(0, 1, is_open=True)] = 1.0
-    """The learning rate of each layer is this times that of the layer above it."""
+    """Multiply the learning rate by this for each layer further down (1: the same for all)."""
 
 
 def seconds_in(duration: str) -> float:
@@ -88,8 +93,7 @@ class TimeLimit(Settings):
     """How long it may take."""
 
     time: str = field("", identity=False)
-    """Time on this machine, such as 90s, 30m or 2h. A training times some steps first, and trains as many as fit. A
-    study gets it as a whole, and decides by its recipe what is not given (default with your own data: 30m)."""
+    """Train for this long, such as 90s, 30m or 2h: some steps are timed first, and as many are trained as fit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,7 +105,7 @@ class Duration(TimeLimit):
     """How long to train: at most one of the three."""
 
     steps: Annotated[int, POSITIVE] = field(0, identity=False)
-    """Updates of the weights; more than a finished run had extends it."""
+    """Updates of the weights. More than a finished run has extends it."""
 
     epochs: Annotated[float, POSITIVE] = field(0.0, identity=False)
     """Passes over the data, instead of steps (default: 1 in pretraining, 10 in fine-tuning)."""
@@ -172,7 +176,7 @@ class LoopConfig(Duration, Schedule, Averaging, Seed):
 class Masking(Settings):
     """What the masked objectives hide: BERT's 15 %, of which 80 % become the mask token."""
 
-    mask_prob: Annotated[float, Bound(0, 1, is_open=True)] = 0.15
+    mask_prob: Annotated[float, Bound(0, 1, is_open=True)] = MASK_PROB
     """Share of the tokens to predict."""
 
     mask_random: Annotated[float, SHARE] = 0.1
@@ -187,7 +191,7 @@ class Masking(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mask_prob == 1 or self.mask_random + self.mask_kept > 1:
-            what = f"mask_prob {self.mask_prob}, mask_random {self.mask_random}, mask_kept {self.mask_kept}"
+            what = f"mask_prob is {self.mask_prob}, mask_random {self.mask_random}, mask_kept {self.mask_kept}"
             fix = "give --mask-prob below 1, and --mask-random and --mask-kept that add up to at most 1"
             raise UserError(what, fix=fix)
 
@@ -240,7 +244,7 @@ class Freezing(Settings):
     """What a run learns, and from where."""
 
     freeze: Literal["nothing", "base"] = "nothing"
-    """What is frozen."""
+    """What keeps its weights: nothing, or the base, so that the head alone is trained."""
 
     initial_seed: Annotated[int, Bound(-1, 2**63 - 1)] = -1
     """The seed of the initial weights (-1: the seed)."""
@@ -291,7 +295,7 @@ class LabelledFiles(ValidFile):
     """Labelled rows to test on at the end."""
 
 
-class TranslationOptions(BeamSearch, defaults={"beam": 5}):
+class TranslationOptions(BeamSearch, defaults={"beam": BEAM}):
     """What only a translation has."""
 
     start_into: StartInto = ""
@@ -304,7 +308,7 @@ class TranslationOptions(BeamSearch, defaults={"beam": 5}):
     """The target's own tokenizer (--tokenizer is then the source's)."""
 
     label_smoothing: Annotated[float, Bound(0, 0.999999)] = 0.1
-    """Label smoothing."""
+    """Label smoothing: the share of the probability that is spread evenly over all tokens."""
 
 
 class Start(Settings):
@@ -330,7 +334,7 @@ class TrainingSettings(OptimizerConfig, LoopConfig):
 
 class PretrainSettings(
     TrainingSettings, Masking, TextLength, BatchTokens, TokenizerConfig, Start, Preset, Shuffling, Reading,
-    defaults={"schedule": "cosine", "warmup": 0.05},
+    defaults=PRETRAIN_DEFAULTS,
 ):  # fmt: skip
     """All settings of a pretraining but its texts and the fields of its model."""
 
@@ -347,12 +351,8 @@ class FinetuneSettings(
     task: Task = "classification"
     """What the labels are, or translation."""
 
-    valid_share: Annotated[float, SHARE] = 0.1
+    valid_share: Annotated[float, SHARE] = VALID_SHARE
     """Share of train to hold out where no valid is given (0: none)."""
 
     valid_bleu: bool = False
     """Translation: compute BLEU and chrF on valid at every evaluation, not only at the end."""
-
-
-# What a translation has where nothing is given.
-TRANSLATION_DEFAULTS = {"schedule": "inverse-sqrt"}

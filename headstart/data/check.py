@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from headstart.config.reading import DEFAULT_READING, Reading
+from headstart.config.training import Task
 from headstart.data.in_memory import sources_by_role
 from headstart.data.labelled import LabelledSet, PairedSet, read_labelled, read_pairs
 from headstart.data.labels import LabelMap, LabelWarning, class_counts, label_warnings
@@ -15,7 +16,6 @@ from headstart.data.readers.rows import BadRows
 from headstart.data.readers.sources import OnBytes
 from headstart.errors import UserError
 
-Task = Literal["classification", "multilabel", "regression", "translation"]
 Sets = Mapping[str, LabelledSet | PairedSet]
 EXAMPLES = 3
 
@@ -45,8 +45,8 @@ class CorpusFacts:
 class Example:
     """A text that occurs twice: where, and its beginning."""
 
-    place: str
-    other_place: str
+    location: str
+    other_location: str
     share: float
     text: str
 

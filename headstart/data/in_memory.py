@@ -16,7 +16,7 @@ from typing import Any
 
 from headstart.data.labelled import LabelledSet
 from headstart.data.readers.arrow import BATCH_ROWS, class_names, values_of
-from headstart.data.readers.sources import SPLITS, Role, Source, Table, splits_in
+from headstart.data.readers.sources import SPLITS, Source, SplitName, Table, splits_in
 from headstart.errors import UserError
 
 Given = Any  # a path, or one of the objects above
@@ -33,10 +33,10 @@ def source_of(given: Given) -> Source:
     return made(given)
 
 
-def sources_by_role(train: Given, valid: Given = None, test: Given = None) -> dict[Role, Source | LabelledSet]:
+def sources_by_role(train: Given, valid: Given = None, test: Given = None) -> dict[SplitName, Source | LabelledSet]:
     """What to read for each role; `train` may hold splits for all three, over which `valid` and `test` prevail."""
-    given: dict[Role, Given] = {"train": train, "valid": valid, "test": test}
-    splits, sources = _splits_of(train), dict[Role, Source | LabelledSet]()
+    given: dict[SplitName, Given] = {"train": train, "valid": valid, "test": test}
+    splits, sources = _splits_of(train), dict[SplitName, Source | LabelledSet]()
     for role, one in given.items():
         if isinstance(one, LabelledSet):
             sources[role] = one
@@ -47,7 +47,7 @@ def sources_by_role(train: Given, valid: Given = None, test: Given = None) -> di
     return sources
 
 
-def split_for(given: Given, role: Role) -> Source:
+def split_for(given: Given, role: SplitName) -> Source:
     """What to read for this role: the split of that name, where there are several, else all of it."""
     splits = _splits_of(given)
     if not splits:
@@ -66,7 +66,7 @@ def _splits_of(given: Given) -> Mapping[str, Given]:
     return splits_in(given) if isinstance(given, str | Path) else {}
 
 
-def _name_for(role: Role, splits: Mapping[str, Given]) -> str | None:
+def _name_for(role: SplitName, splits: Mapping[str, Given]) -> str | None:
     return next((name for name in SPLITS[role] if name in splits), None)
 
 

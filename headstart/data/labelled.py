@@ -25,7 +25,7 @@ from headstart.data.readers.tables import rows, tsv_cells
 from headstart.errors import UserError
 from headstart.tokenizers.tokenizer import Tokenizer
 
-Task = Literal["classification", "multilabel", "regression"]
+RowTask = Literal["classification", "multilabel", "regression"]
 Label = str | tuple[str, ...] | float
 
 
@@ -34,7 +34,7 @@ class LabelledSet:
     """Texts with their labels, in the order of the file."""
 
     path: str
-    task: Task
+    task: RowTask
     texts: list[str] = field(repr=False)
     labels: list[Label] = field(repr=False)
     locations: list[str] = field(repr=False)  # file and line of each row, for messages
@@ -88,7 +88,7 @@ def _content_fingerprint(records: Iterable[tuple[object, ...]]) -> str:
     return content.hexdigest()
 
 
-def read_labelled(path: Source, reading: Reading = DEFAULT_READING, *, task: Task = "classification") -> LabelledSet:
+def read_labelled(path: Source, reading: Reading = DEFAULT_READING, *, task: RowTask = "classification") -> LabelledSet:
     """The labelled rows of a file (`-`: JSON lines from standard input), a dataset's folder, or a table in memory."""
     path = "-.jsonl" if isinstance(path, str | Path) and str(path) in ("-", "/dev/stdin") else path
     bad, label_in = BadRows(reading.skip_bad_rows), _LABEL_IN[task]
@@ -164,7 +164,7 @@ def _number_in(row: Row, bad: BadRows) -> float | None:
     return number
 
 
-_LABEL_IN: dict[Task, Callable[[Row, BadRows], Label | None]] = {
+_LABEL_IN: dict[RowTask, Callable[[Row, BadRows], Label | None]] = {
     "classification": _class_of, "multilabel": _classes_in, "regression": _number_in,
 }  # fmt: skip
 

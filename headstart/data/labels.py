@@ -100,7 +100,7 @@ class LabelWarning:
     kind: str
     message: str
     count: int
-    places: tuple[str, ...] = ()
+    locations: tuple[str, ...] = ()
 
 
 def label_warnings(labelled: LabelledSet) -> list[LabelWarning]:

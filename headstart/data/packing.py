@@ -84,8 +84,8 @@ class PackedBlocks:
         first, last = self._document_at(starts), self._document_at(starts + width - 1)
         counts = last - first
         rows = np.repeat(np.arange(len(starts)), counts)
-        begun = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + first[rows] + 1
-        columns = self._start_of(begun) - starts[rows]
+        documents = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + first[rows] + 1
+        columns = self._start_of(documents) - starts[rows]
         steps = np.bincount(rows * width + columns, minlength=len(starts) * width).reshape(len(starts), width)
         return first[:, None] + np.cumsum(steps, axis=1)
 

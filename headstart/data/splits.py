@@ -3,11 +3,13 @@
 The side of a row depends on the hash of its text, never on its position in the file.
 """
 
+import functools
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from headstart.config.defaults import VALID_SHARE
 from headstart.data.labelled import Label
 from headstart.data.leakage.text_key import digest, text_key
 from headstart.data.readers.documents import Piece
@@ -77,7 +79,7 @@ def label_subset(labels: Sequence[Label], texts: Sequence[str], budget: int, see
     ranked: dict[str, list[tuple[int, int]]] = defaultdict(list)
     occurrences: Counter[bytes] = Counter()
     for row, (stratum, text) in enumerate(zip(_strata(labels), texts, strict=True)):
-        key = digest(text_key(text))
+        key = _digest(text)
         # Each repeat of a text gets another hash: side by side they would waste a small budget.
         ranked[stratum].append((seed_of(seed, "label subset", key.hex(), occurrences[key]), row))
         occurrences[key] += 1
@@ -87,6 +89,11 @@ def label_subset(labels: Sequence[Label], texts: Sequence[str], budget: int, see
             priority = (0, -len(hashed)) if rank == 0 else (1, (rank + 0.5) / len(hashed))
             order.append((priority, stratum, row))
     return [row for _, _, row in sorted(order)[:budget]]
+
+
+@functools.lru_cache(1 << 15)
+def _digest(text: str) -> bytes:
+    return digest(text_key(text))  # a study's trials choose among the same rows again and again
 
 
 def _strata(labels: Sequence[Label]) -> list[str]:
@@ -102,12 +109,8 @@ def _strata(labels: Sequence[Label]) -> list[str]:
 
 # ---- a corpus in two parts: what is trained on, and what is held out to measure by
 
-HELD_OUT_SHARE = 0.1
 
-
-def with_held_out(
-    source: Iterable[Piece], share: float = HELD_OUT_SHARE, seed: int = 0
-) -> Iterator[tuple[bool, Piece]]:
+def with_held_out(source: Iterable[Piece], share: float = VALID_SHARE, seed: int = 0) -> Iterator[tuple[bool, Piece]]:
     """Each piece, and whether its document is held out.
 
     That depends on the hash of the document's first piece alone (all of it, up to 65,536 characters): a document can

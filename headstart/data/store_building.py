@@ -9,7 +9,7 @@ import itertools
 import json
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -18,14 +18,15 @@ from typing import BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
+from headstart.config.defaults import VALID_SHARE
 from headstart.config.reading import DEFAULT_READING, Reading
 from headstart.data.fingerprints import Fingerprint, fingerprint, is_unchanged
 from headstart.data.readers.documents import Piece, pieces, sentence_pieces
 from headstart.data.readers.rows import BadRows
 from headstart.data.readers.sources import Source, by_weight
-from headstart.data.splits import HELD_OUT_SHARE, with_held_out
+from headstart.data.splits import with_held_out
 from headstart.data.token_store import FORMAT, Header, TokenStore
-from headstart.errors import IntegrityError, UserError
+from headstart.errors import IntegrityError, Log, UserError
 from headstart.storage.atomic import atomic_file, remove_stale
 from headstart.tokenizers.tokenizer import Tokenizer, in_batches
 
@@ -33,7 +34,6 @@ SUFFIX = ".tokens"
 AHEAD = 2  # batches: the library leaves the cores idle while its results are turned into arrays
 LEAST_DOCUMENTS = 20  # with fewer, the end of the text is held out instead of some documents
 Segments = Literal["lines", "sentences"]
-Log = Callable[[str], None]
 
 
 class StorePart(NamedTuple):
@@ -121,7 +121,7 @@ def training_stores(
     if len(groups) > 1:
         what = f"{document_count} documents of different weights are too few to hold some out"
         raise UserError(what, fix="give --valid", code="too-few")
-    return list(stores[0].cut_at(1 - HELD_OUT_SHARE))
+    return list(stores[0].cut_at(1 - VALID_SHARE))
 
 
 def _has_many_documents(sources: Sequence[Source], reading: Reading) -> bool:

@@ -24,17 +24,17 @@ from typing import Any, Literal, NamedTuple
 
 from headstart.data.leakage.text_key import text_key
 from headstart.demo.grammar import Expression, NothingLeft, Pool, Reviewer
-from headstart.demo.phrases import BAD, GOOD, NEUTRAL, TEMPLATES, Phrase, Template, capitalised
+from headstart.demo.phrases import BAD, GOOD, NEUTRAL, TEMPLATES, Phrase, SentenceTemplate, capitalised
 from headstart.errors import UserError
 from headstart.randomness import seed_of
 from headstart.storage.atomic import atomic_file, flush
 
-Split = Literal["train", "valid", "test", "unlabelled"]
+DemoSplit = Literal["train", "valid", "test", "unlabelled"]
 PairSplit = Literal["train", "valid", "test"]
 Make = Callable[[int, Any], list[Any]]  # reviews or pairs, of a seed and a split
 
 # In the order in which they are made: a split has no text of those before it.
-SIZES: dict[Split, int] = {"train": 1_600, "valid": 400, "test": 2_000, "unlabelled": 20_000}
+SIZES: dict[DemoSplit, int] = {"train": 1_600, "valid": 400, "test": 2_000, "unlabelled": 20_000}
 PAIR_SIZES: dict[PairSplit, int] = {"train": 10_000, "valid": 500, "test": 1_000}
 LATE_SHARE_IN_TRAIN = 0.05  # of the training reviews that may use late expressions; elsewhere all may
 SENTENCE_SHARE = 0.6  # of the pairs; the others are whole reviews
@@ -68,7 +68,7 @@ class Pair(NamedTuple):
     french: str
 
 
-def reviews(seed: int, split: Split, count: int | None = None, null: bool = False) -> list[Review]:
+def reviews(seed: int, split: DemoSplit, count: int | None = None, null: bool = False) -> list[Review]:
     """The first reviews of a split: no text twice, none of an earlier split, the labels in balance."""
     count = SIZES[split] if count is None else count
     taken = {text_key(review.french) for review in _earlier(reviews, SIZES, seed, split)}
@@ -164,9 +164,9 @@ def write_sentence(reviewer: Reviewer) -> Phrase:
     return reviewer.fill(group.draw(reviewer.random))
 
 
-def _templates(reviewer: Reviewer, manner: str, count: int) -> list[Template]:
+def _templates(reviewer: Reviewer, manner: str, count: int) -> list[SentenceTemplate]:
     """The templates of the judgements; of those that weigh, each kind once."""
-    chosen: list[Template] = []
+    chosen: list[SentenceTemplate] = []
     kinds_chosen: list[Pool] = []
     while len(chosen) < count:
         straight = manner == "straight" or (len(chosen) > 0 and reviewer.chance(STRAIGHT_SHARE_IN_WEIGHING))

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from headstart.demo import phrases
-from headstart.demo.phrases import BAD, FORMS, GOOD, Adjective, Aspect, Phrase, Template, a, capitalised
+from headstart.demo.phrases import BAD, FORMS, GOOD, Adjective, Aspect, Phrase, SentenceTemplate, a, capitalised
 
 HEAD_RANK, TAIL_POWER = 1.5, 2.2  # an expression's weight is 1 / (1 + (rank / head) ** power)
 KNOWN_EVERY, KNOWN_FIRST = 3, 2  # known ranks, counted from 0, are 2, 5, 8, …
@@ -118,7 +118,7 @@ class Reviewer:
         self.signs[aspect.family] = sign
         return aspect
 
-    def fill(self, template: Template) -> Phrase:
+    def fill(self, template: SentenceTemplate) -> Phrase:
         """The template's sentence with all its slots filled."""
         parts = [_SLOTS[kind](self, sign) for sign, kind in template.slots]
         return self.sentence(Phrase(template.french, template.english), parts)

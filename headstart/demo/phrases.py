@@ -163,7 +163,7 @@ class Past(NamedTuple):
     fits: str = ""  # s: fit for others than the reviewer; n: to deny it is a judgement
 
 
-class Template(NamedTuple):
+class SentenceTemplate(NamedTuple):
     """A sentence or two with numbered slots; `alone` when it can be the only judgement of a review."""
 
     french: str
@@ -173,12 +173,12 @@ class Template(NamedTuple):
     alone: bool
 
 
-def _template(french: str, english: str, slots: str, weight: float, alone: bool = True) -> Template:
+def _template(french: str, english: str, slots: str, weight: float, alone: bool = True) -> SentenceTemplate:
     parsed = tuple((1 if slot[0] == "+" else -1, slot[1:]) for slot in slots.split())
-    return Template(french, english, parsed, weight, alone)
+    return SentenceTemplate(french, english, parsed, weight, alone)
 
 
-class Work(NamedTuple):
+class LiteraryWork(NamedTuple):
     """A kind of book, with "this" for it."""
 
     this: str
@@ -225,6 +225,6 @@ FILLERS = {name: _phrases(rows) for name, rows in _SENTENCES["fillers"].items()}
 _NEUTRAL = _SENTENCES["neutral"]
 
 NEUTRAL = {name: _phrases(_NEUTRAL[name]) for name in ("greetings", "closings", "contexts", "summaries")}
-WORKS = tuple(Work(*row) for row in _NEUTRAL["works"])
+WORKS = tuple(LiteraryWork(*row) for row in _NEUTRAL["works"])
 HEROES = tuple(Hero(*row) for row in _NEUTRAL["heroes"])
 DEEDS = tuple(_phrases(forms) for forms in _NEUTRAL["deeds"])  # what the hero does, and what the heroes do

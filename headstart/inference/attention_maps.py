@@ -30,14 +30,14 @@ from headstart.tokenizers.token_texts import ShownToken, shown_tokens
 MOST_TOKENS = 64
 MOST_COLUMNS = 64
 JSON_DIGITS = 6
-Kind = Literal["self", "encoder", "decoder", "cross"]
+AttentionKind = Literal["self", "encoder", "decoder", "cross"]
 
 
 @dataclass(frozen=True)
 class AttentionMap:
     """How much each row token attends to each column token, in every layer and head of one stack."""
 
-    kind: Kind  # self-attention of a single stack, an encoder or a decoder; or cross-attention to the source
+    kind: AttentionKind  # self-attention of a single stack, an encoder or a decoder; or cross-attention to the source
     rows: list[ShownToken]
     columns: list[ShownToken]
     weights: np.ndarray  # (layers, heads, rows, columns), float32; each row sums to one
@@ -125,7 +125,7 @@ def _of_one_stack(run: LoadedRun, text: Framed, machine: Machine, length: int) -
 
 
 def _map(
-    run: LoadedRun, kind: Kind, rows: list[ShownToken], columns: list[ShownToken], layers: Sequence[Tensor]
+    run: LoadedRun, kind: AttentionKind, rows: list[ShownToken], columns: list[ShownToken], layers: Sequence[Tensor]
 ) -> AttentionMap:
     """The map of the only text of a batch, from the weights of each layer."""
     weights = torch.cat(list(layers)).float().cpu().numpy()

@@ -1,7 +1,7 @@
-"""The influence of each token on a prediction: by leaving it out, or by gradient × input.
+"""How much of a prediction each token accounts for: by leaving it out, or by gradient × input.
 
 Both measure one number of the prediction: for classification the log-odds of the predicted class, log p/(1 − p); for
-several labels those of the most probable label; for regression the value. A positive influence supports it. Leaving
+several labels those of the most probable label; for regression the value. A positive attribution supports it. Leaving
 out predicts again without the token. Gradient × input is the first-order effect of replacing the embedding by zeros:
 one pass for all tokens.
 
@@ -30,16 +30,16 @@ Method = Literal["leave-one-out", "gradient"]
 
 
 class TokenAttribution(NamedTuple):
-    """A token, or the tokens of one character, and its influence."""
+    """A token, or the tokens of one character, and its attribution."""
 
     text: str
-    influence: float
+    attribution: float
     is_special: bool  # whether it belongs to the frame: such a token is never left out
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """The influence of the tokens of a text on the run's prediction."""
+    """The attributions of the tokens of a text: their parts in the run's prediction."""
 
     method: Method
     of: str  # the label that was predicted, or `value`
@@ -55,7 +55,7 @@ class Attribution:
 def attribution_of(
     run: LoadedRun, text: str, machine: Machine, *, text_b: str | None = None, method: Method = "leave-one-out"
 ) -> Attribution:
-    """The influence of each token of a text (or of two, where the run reads pairs) on the run's prediction."""
+    """The attribution of each token of a text (or of two, where the run reads pairs), in the run's prediction."""
     if method not in ("leave-one-out", "gradient"):
         raise UserError(f"no method {method!r}", fix="give leave-one-out or gradient", code="unknown-name")
     require(run.config.objective, "predict", str(run.path))
@@ -66,13 +66,13 @@ def attribution_of(
     stretches, special = whole_stretches(run.tokenizer, ids), specials_around(run.tokenizer)
     is_special = [ids[stretch.start] in special for stretch in stretches]
     if method == "gradient":
-        answer, influences = _by_gradient(run, example, stretches, machine)
+        answer, attributions = _by_gradient(run, example, stretches, machine)
     else:
-        answer, influences = _by_leaving_out(run, example, stretches, is_special, machine)
-    if not np.isfinite(influences).all():
+        answer, attributions = _by_leaving_out(run, example, stretches, is_special, machine)
+    if not np.isfinite(attributions).all():
         raise UserError("its prediction is not finite", where=run.path, fix="train it again", code="not-finite")
     texts = [text_of_stretch(run.tokenizer, ids, stretch) for stretch in stretches]
-    tokens = [TokenAttribution(*one) for one in zip(texts, influences.tolist(), is_special, strict=True)]
+    tokens = [TokenAttribution(*one) for one in zip(texts, attributions.tolist(), is_special, strict=True)]
     of = run.config.label_names[answer] if run.config.label_names else "value"
     number = "value" if run.config.objective == "regression" else "log-odds"
     how = "to first order, by gradient × input" if method == "gradient" else "lost when the token is left out"
@@ -101,10 +101,10 @@ def _by_leaving_out(
     outputs = torch.zeros(len(examples), run.config.head.classes, dtype=torch.float64)
     for batch in batched(run, examples, run.config.head).evaluation():
         outputs[torch.from_numpy(batch["rows"])] = _outputs(run, batch, machine).double().cpu()
-    answer, influences = int(outputs[0].argmax()), np.zeros(len(stretches))
+    answer, attributions = int(outputs[0].argmax()), np.zeros(len(stretches))
     numbers = _number(run, outputs, answer).numpy()
-    influences[kept] = numbers[0] - numbers[1:]
-    return answer, influences
+    attributions[kept] = numbers[0] - numbers[1:]
+    return answer, attributions
 
 
 def _by_gradient(run: LoadedRun, example: Framed, stretches: list[range], machine: Machine) -> tuple[int, np.ndarray]:

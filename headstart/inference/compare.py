@@ -17,21 +17,20 @@ from headstart.data.labels import LabelMap
 from headstart.data.readers.documents import pieces
 from headstart.data.readers.rows import BadRows
 from headstart.data.token_store import TokenStore
-from headstart.errors import UserError
-from headstart.inference.evaluate import Log, corpus_store, labelled_outputs, labelled_set
-from headstart.inference.metrics import SCORES
+from headstart.errors import Log, UserError
+from headstart.inference.evaluate import corpus_store, labelled_outputs, labelled_set
+from headstart.inference.metrics import CONFIDENCE, SCORES
 from headstart.inference.perplexity import check_length, objective_over, token_losses
 from headstart.machine import Machine
 from headstart.runs.directory import differing_settings
 from headstart.runs.load import LoadedRun, require
 
-CONFIDENCE = 0.95
 ENOUGH_DOCUMENTS = 20
 BLOCK_TOKENS = 256
 Runs = tuple[LoadedRun, LoadedRun]
 
 
-class Interval(NamedTuple):
+class PairedDifference(NamedTuple):
     """A difference and where it lies with 95 % confidence; no bounds where there is too little to estimate them."""
 
     value: float
@@ -45,7 +44,7 @@ class Comparison:
 
     metrics: tuple[dict[str, float], ...]
     measure: str
-    difference: Interval
+    difference: PairedDifference
     unit: str  # what is paired: texts, documents or blocks
     unit_count: int
     agreement: dict[str, Any] = field(default_factory=dict)  # who is right how often, and McNemar's p
@@ -78,27 +77,27 @@ def mcnemar_p(only_first: int, only_second: int) -> float:
     return float(binomtest(only_first, total, 0.5).pvalue) if total else 1.0
 
 
-def share_difference(only_first: int, only_second: int, count: int) -> Interval:
+def share_difference(only_first: int, only_second: int, count: int) -> PairedDifference:
     """The difference of paired proportions, with the adjusted Wald interval of Bonett and Price (2012)."""
     from scipy.stats import norm
 
     a, b = (only_second + 1) / (count + 2), (only_first + 1) / (count + 2)
     reach = float(norm.ppf(0.5 + CONFIDENCE / 2)) * math.sqrt((a + b - (a - b) ** 2) / (count + 2))
-    return Interval((only_second - only_first) / count, max(-1.0, a - b - reach), min(1.0, a - b + reach))
+    return PairedDifference((only_second - only_first) / count, max(-1.0, a - b - reach), min(1.0, a - b + reach))
 
 
-def ratio_difference(differences: np.ndarray, sizes: np.ndarray) -> Interval:
+def ratio_difference(differences: np.ndarray, sizes: np.ndarray) -> PairedDifference:
     """The sum of the units' differences over the sum of their sizes, with the ratio estimator's t interval."""
     from scipy.stats import t
 
     count, total = len(differences), float(sizes.sum())
     value = float(differences.sum()) / total
     if count < 2:
-        return Interval(value, None, None)
+        return PairedDifference(value, None, None)
     rest = differences - value * sizes
     error = math.sqrt(count / (count - 1) * float((rest**2).sum())) / total
     reach = float(t.ppf(0.5 + CONFIDENCE / 2, count - 1)) * error
-    return Interval(value, value - reach, value + reach)
+    return PairedDifference(value, value - reach, value + reach)
 
 
 def _compare_labelled(
@@ -159,7 +158,7 @@ def _compare_language(
         unit, interval = "block", ratio_difference(other.blocks - one.blocks, sizes)
     else:
         value = metrics[1]["bits_per_byte"] - metrics[0]["bits_per_byte"]
-        unit, interval = "document", Interval(value, None, None)
+        unit, interval = "document", PairedDifference(value, None, None)
     if interval.low is None:
         log("too few documents for an interval")
     count = len(one.documents) if unit == "document" else len(one.blocks)

@@ -18,6 +18,7 @@ from headstart.data.labelled import LabelledSet, PairedSet, read_labelled, read_
 from headstart.data.labels import LabelMap
 from headstart.data.store_building import build_stores
 from headstart.data.token_store import TokenStore
+from headstart.errors import Log
 from headstart.inference.metrics import SCORES, TranslationScores, bleu_and_chrf
 from headstart.inference.perplexity import LARGEST_LOSS, batch_for, check_length, fitting_length, language_scores
 from headstart.inference.predict import OnShare, outputs_of
@@ -35,7 +36,6 @@ from headstart.runs.study_model import StudyModel
 from headstart.storage.cache import cache_directory
 from headstart.tokenizers.templates import template_of
 
-Log = Callable[[str], None]
 OnExamples = Callable[[int], None]
 
 

@@ -6,18 +6,18 @@ positions have no end; beyond the trained length the model extrapolates.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from torch import Tensor
 
 from headstart.config.generation import SAMPLED, GenerationConfig
-from headstart.errors import UserError
+from headstart.errors import Log, UserError
 from headstart.inference.decoding.beam import beam_search
 from headstart.inference.decoding.readers import CachedReader
 from headstart.inference.decoding.sampling import NEVER, likeliest
-from headstart.inference.decoding.search import Limits, decode
+from headstart.inference.decoding.search import DecodingLimits, decode
 from headstart.machine import Machine
 from headstart.model.model import Model
 from headstart.runs.load import LoadedRun, require
@@ -28,7 +28,6 @@ DEFAULT_MAX_TOKENS = 200
 MOST_ALTERNATIVES = 50
 _CONTEXT_TOKENS = 8  # to decode a token by, since some lose their space at the start of a text
 Stop = Literal["end", "max-tokens", "context"]
-Log = Callable[[str], None]
 
 
 class Prompt(NamedTuple):
@@ -86,12 +85,12 @@ def generate(
 def _beam_continuations(
     run: LoadedRun, prompt: str, machine: Machine, config: GenerationConfig, log: Log
 ) -> list[Continuation]:
-    begun = read_prompt(run, prompt, config, log)
-    (hypotheses,) = beam_search(_OnMachine(run.model, machine), [begun.ids], _limits(run, begun, 1), config)
+    start = read_prompt(run, prompt, config, log)
+    (hypotheses,) = beam_search(_OnMachine(run.model, machine), [start.ids], _limits(run, start, 1), config)
     continuations = []
     for tokens, score, _, has_ended in hypotheses:
-        characters = WholeCharacters(run.tokenizer, begun.ids)
-        stop: Stop = "end" if has_ended else begun.limit
+        characters = WholeCharacters(run.tokenizer, start.ids)
+        stop: Stop = "end" if has_ended else start.limit
         continuations.append(Continuation("".join(map(characters.add, tokens)), len(tokens), stop, score))
     return continuations
 
@@ -140,10 +139,10 @@ def _steps(
                 yield TokenStep(row, text, token, token_counts[row], stop, probability, best)
 
 
-def _limits(run: LoadedRun, prompt: Prompt, count: int) -> Limits:
+def _limits(run: LoadedRun, prompt: Prompt, count: int) -> DecodingLimits:
     end = run.tokenizer.id_of("end")
     never = sorted(run.tokenizer.special_ids - {end})
-    return Limits(end=end, max_tokens=[prompt.max_tokens] * count, never=never, must_end=False)
+    return DecodingLimits(end=end, max_tokens=[prompt.max_tokens] * count, never=never, must_end=False)
 
 
 def _most_probable(tokenizer: Tokenizer, probabilities: Tensor, count: int, pending: list[int]) -> list[Alternative]:

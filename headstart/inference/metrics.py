@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 CALIBRATION_BINS = 15
+CONFIDENCE = 0.95  # of every interval
 
 
 def classification_scores(probabilities: np.ndarray, targets: np.ndarray) -> dict[str, float]:

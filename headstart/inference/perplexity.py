@@ -245,8 +245,8 @@ def _bigram(counted: np.ndarray, before: np.ndarray, targets: np.ndarray, unigra
     size = len(unigram)
     pairs, counts = np.unique(counted[:-1] * size + counted[1:], return_counts=True)
     wanted = before * size + targets
-    places = np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)
-    count = np.where(pairs[places] == wanted, counts[places], 0)
+    indices = np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)
+    count = np.where(pairs[indices] == wanted, counts[indices], 0)
     total = np.bincount(pairs // size, counts, minlength=size)[before]
     kinds = np.bincount(pairs // size, minlength=size)[before]
     freed = np.where(total > 0, _DISCOUNT * kinds / np.maximum(total, 1), 1.0)

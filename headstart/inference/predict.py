@@ -28,10 +28,12 @@ from headstart.runs.load import LoadedRun, require
 from headstart.runs.study_model import StudyModel
 from headstart.tokenizers.templates import Framed, template_of
 
-BATCH_TOKENS = 8_192
+# Tokens of a batch of texts alike in length: more are no faster on a CPU, and do not fit its caches.
+BATCH_TOKENS = {"cpu": 2_048, "cuda": 32_768}
+MOST_BATCH_TOKENS = 8_192  # where each text counts as the longest that the run reads
 OnShare = Callable[[float], None]
 Text = str | tuple[str, str]
-Pool = Literal["first", "mean", "last", "tokens"]
+PoolBy = Literal["first", "mean", "last", "tokens"]
 
 
 class Prediction(NamedTuple):
@@ -41,7 +43,7 @@ class Prediction(NamedTuple):
     is_cut: bool
 
 
-class Embedding(NamedTuple):
+class TextEmbedding(NamedTuple):
     """What the base makes of a text: one vector (width,), or one for each token (tokens, width)."""
 
     vectors: np.ndarray
@@ -122,7 +124,7 @@ def answer(run: LoadedRun | StudyModel, outputs: np.ndarray) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def embed(run: LoadedRun, texts: Iterable[Text], machine: Machine, pool_by: Pool) -> Iterator[Embedding]:
+def embed(run: LoadedRun, texts: Iterable[Text], machine: Machine, pool_by: PoolBy) -> Iterator[TextEmbedding]:
     """The vectors of each text, in order: of its first or last token, their mean, or of all tokens."""
     require(run.config.objective, "embed", str(run.path))
     model = run.model.to(machine.device).eval()
@@ -139,7 +141,7 @@ def embed(run: LoadedRun, texts: Iterable[Text], machine: Machine, pool_by: Pool
             for row, vector in zip(batch["rows"].tolist(), vectors.cpu().numpy(), strict=True):
                 embedded[row] = vector[: len(examples[row].tokens)] if pool_by == "tokens" else vector
         for vector, example in zip(embedded, examples, strict=True):
-            yield Embedding(vector, example.tokens, example.is_truncated)
+            yield TextEmbedding(vector, example.tokens, example.is_truncated)
 
 
 def plain(numbers: np.ndarray) -> list[float]:
@@ -161,7 +163,7 @@ def framed(run: LoadedRun, texts: Sequence[Text]) -> list[Framed]:
 def batched(run: LoadedRun, examples: Sequence[Framed], head: HeadConfig) -> Classification:
     """The examples in batches of like length; there is nothing to aim at."""
     padding = run.tokenizer.roles["pad"] or 0  # never looked at, so any token does where there is none
-    batch = max(1, BATCH_TOKENS // run.config.length)
+    batch = max(1, MOST_BATCH_TOKENS // run.config.length)
     return Classification(examples, np.zeros(len(examples), np.float32), head, batch, padding)
 
 

@@ -23,8 +23,8 @@ from headstart.data.readers.sources import form_of, is_stdin
 from headstart.errors import UserError
 from headstart.inference.decoding.beam import Hypothesis, beam_search, normalised
 from headstart.inference.decoding.readers import TranslationReader
-from headstart.inference.decoding.search import Limits, Step, decode
-from headstart.inference.predict import texts_in_file, windows
+from headstart.inference.decoding.search import DecodingLimits, DecodingStep, decode
+from headstart.inference.predict import BATCH_TOKENS, texts_in_file, windows
 from headstart.machine import Machine
 from headstart.model.blocks import new_record
 from headstart.model.model import Model
@@ -33,7 +33,7 @@ from headstart.tokenizers.templates import Framed, Template, pad, target_templat
 from headstart.tokenizers.tokenizer import Vocabularies
 
 # Source tokens of a batch; each source has several hypotheses in the decoder.
-CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 1_024, 16_384
+SOURCE_BATCH_TOKENS = {device: tokens // 2 for device, tokens in BATCH_TOKENS.items()}
 
 # The default limit of a translation: twice the tokens of its source and 16, as in fairseq's recipes.
 MOST_TIMES, MOST_MORE = 2, 16
@@ -128,7 +128,7 @@ class Translator:
 
     def _batches(self, examples: dict[int, Framed]) -> Iterator[list[int]]:
         """Rows of like length, the longest first: what does not fit into memory fails at once."""
-        budget = CPU_BATCH_TOKENS if self.machine.device.type == "cpu" else GPU_BATCH_TOKENS
+        budget = SOURCE_BATCH_TOKENS[self.machine.device.type]
         rows = sorted(examples, key=lambda row: -len(examples[row].tokens))
         while rows:
             count = max(1, budget // len(examples[rows[0]].tokens))
@@ -149,7 +149,7 @@ class Translator:
             raise UserError(f"a prefix of {len(prompt) - 1} tokens leaves no room", fix=fix, code="too-large")
         most = [config.max_tokens or max(config.min_tokens, MOST_TIMES * len(s) + MOST_MORE) for s in sources]
         never = sorted(tokenizer.special_ids - {target.last})
-        limits = Limits(end=target.last, max_tokens=[min(one, room) for one in most], never=never)
+        limits = DecodingLimits(end=target.last, max_tokens=[min(one, room) for one in most], never=never)
         tokens, present = pad(sources, self.vocabularies.source.roles["pad"] or 0)
         with self.machine.autocast_steps(), torch.inference_mode():
             seen = None if present.all() else torch.from_numpy(present).to(device)
@@ -178,7 +178,7 @@ def texts_of(translations: Iterable[Translated]) -> list[str]:
     return [one.candidates[0].text for one in translations]
 
 
-def _sampled(steps: Iterable[Step], limits: Limits, penalty: float) -> list[list[Hypothesis]]:
+def _sampled(steps: Iterable[DecodingStep], limits: DecodingLimits, penalty: float) -> list[list[Hypothesis]]:
     """One sampled translation for each text, with its log-probability under the model."""
     tokens, logs = [list[int]() for _ in limits.max_tokens], [list[float]() for _ in limits.max_tokens]
     for step in steps:

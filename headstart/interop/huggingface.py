@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +13,16 @@ from torch import Tensor
 
 from headstart.config.run import DataConfig, RunConfig
 from headstart.config.training import LoopConfig, Masking, OptimizerConfig
-from headstart.errors import HeadstartError, IntegrityError, UserError, nearest
+from headstart.errors import HeadstartError, IntegrityError, Log, UserError, nearest
 from headstart.interop.directory import ForeignDirectory
 from headstart.interop.families.decoders import Gpt2, GptNeoX, Llama, Mistral
 from headstart.interop.families.encoders import Bert, Camembert, DistilBert, Roberta, XlmRoberta
 from headstart.interop.families.family import Described, Family, unmet
-from headstart.interop.families.fields import SENTENCE_KINDS, Fields
+from headstart.interop.families.fields import Fields
 from headstart.interop.families.marian import Marian
 from headstart.interop.model_card import write_card
 from headstart.interop.tokenizer_files import frame_of_tokenizer, tokenizer_obstacle, without_begin, write_json
+from headstart.planning.parameters import SENTENCE_KINDS
 from headstart.runs.checkpoint import weights_digest, write_tensors
 from headstart.runs.directory import RunDirectory
 from headstart.runs.load import LoadedRun, load
@@ -30,7 +31,6 @@ from headstart.storage.atomic import atomic_directory, refuse_existing
 from headstart.tokenizers.tokenizer import Vocabularies
 
 CONFIG = "config.json"
-Log = Callable[[str], None]
 
 # A base without segments is a RoBERTa rather than a BERT; what is left to BERT has segments or another head.
 _TRIED = (Roberta, DistilBert, Bert, Gpt2, Llama, GptNeoX, Marian, Camembert, XlmRoberta, Mistral)
@@ -88,14 +88,14 @@ def import_huggingface(
         log(f"{out}: imported from the same files before; nothing to do")
         return result
     refuse_existing(out)
-    # Written aside, read again as any run is, and only then renamed.
-    with atomic_directory(out, 4 * result["parameters"]) as aside:
-        run = RunDirectory(aside)
+    # Written beside it, read again as any run is, and only then renamed.
+    with atomic_directory(out, 4 * result["parameters"]) as temporary:
+        run = RunDirectory(temporary)
         write_tensors(run.weights_file, weights)
-        vocabularies.save(aside)
+        vocabularies.save(temporary)
         run.write_config(config)
         written = run.write_result(result)
-        load(aside)
+        load(temporary)
     return written
 
 
@@ -201,14 +201,14 @@ def export_huggingface(
     weights = {name: parameter.detach().cpu().float() for name, parameter in run.model.named_parameters()}
     chosen = _chosen(run, weights, family)
     config, tensors = chosen.exported(run, weights)
-    with atomic_directory(directory, 4 * sum(tensor.numel() for tensor in tensors.values())) as aside:
-        write_json(aside / CONFIG, {**config, "dtype": "float32"})
+    with atomic_directory(directory, 4 * sum(tensor.numel() for tensor in tensors.values())) as temporary:
+        write_json(temporary / CONFIG, {**config, "dtype": "float32"})
         if generation := chosen.generation_out(run):
-            write_json(aside / "generation_config.json", generation)
-        save_file(tensors, aside / "model.safetensors", {"format": "pt"})
-        chosen.write_vocabularies(run, aside)
-        write_card(run, aside, kind="huggingface")
-        files = tuple(sorted(path.name for path in aside.iterdir()))
+            write_json(temporary / "generation_config.json", generation)
+        save_file(tensors, temporary / "model.safetensors", {"format": "pt"})
+        chosen.write_vocabularies(run, temporary)
+        write_card(run, temporary, kind="huggingface")
+        files = tuple(sorted(path.name for path in temporary.iterdir()))
     return HuggingFaceExport(directory, chosen.name, config["architectures"][0], files)
 
 

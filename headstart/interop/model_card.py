@@ -4,6 +4,7 @@ It says what the model is, what it was made of and how well it does, with interv
 labels of the user are shown as code and never interpreted; of files only their base names are shown.
 """
 
+import dataclasses
 import json
 import re
 from functools import cache
@@ -17,9 +18,9 @@ from headstart.config.run import DataConfig, RunConfig
 from headstart.config.schema import fields_of
 from headstart.config.training import Duration, FinetuneSettings, PretrainSettings, Settings
 from headstart.errors import visible
-from headstart.interop.families.fields import SENTENCE_KINDS
 from headstart.planning import parameters
 from headstart.planning.operations import LEFT_OUT, per_text
+from headstart.planning.parameters import SENTENCE_KINDS
 from headstart.planning.workload import Lengths
 from headstart.runs.directory import RunDirectory
 from headstart.runs.load import LoadedRun
@@ -215,9 +216,9 @@ def _settings(config: RunConfig, cls: type[Settings]) -> dict[str, Any]:
 def _model_fields(config: RunConfig) -> dict[str, Any]:
     """The preset and the fields that differ from it; over a start, whose fields are not known here, all of them."""
     usual = TRANSLATION_PRESET if config.objective == "translation" else PRESET
-    default = vars(preset(usual)) if config.start == "scratch" else {}
+    default = dataclasses.asdict(preset(usual)) if config.start == "scratch" else {}
     left_out = ("vocab", "target_vocab", "tokenizer")
-    fields = {name: value for name, value in vars(config.model).items() if name not in left_out}
+    fields = {name: value for name, value in dataclasses.asdict(config.model).items() if name not in left_out}
     given = {name: value for name, value in fields.items() if not default or value != default[name]}
     return {**({"preset": usual} if default else {}), **({"model": given} if given else {})}
 

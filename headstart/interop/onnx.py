@@ -70,15 +70,15 @@ def export_onnx(run: LoadedRun | str | Path, directory: str | Path) -> OnnxExpor
     refuse_existing(directory)
     model = _on_cpu(run.model)
     needed = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    with atomic_directory(directory, needed) as aside:
+    with atomic_directory(directory, needed) as temporary:
         for graph in graphs_of(model):
-            _write_graph(graph, model, aside / graph.file, is_large=needed > MOST_BYTES_INSIDE)
-        agreement = _checked(model, aside, run)
+            _write_graph(graph, model, temporary / graph.file, is_large=needed > MOST_BYTES_INSIDE)
+        agreement = _checked(model, temporary, run)
         sides = (run.vocabularies.source, run.vocabularies.target)
-        Vocabularies(*(Tokenizer(plain_spec(side)) for side in sides)).save(aside)  # frame.json has the roles
-        write_json(aside / FRAME_FILE, framing(run))
-        write_card(run, aside, kind="onnx", agreement=agreement.difference)
-        files = tuple(sorted(path.name for path in aside.iterdir()))
+        Vocabularies(*(Tokenizer(plain_spec(side)) for side in sides)).save(temporary)  # frame.json has the roles
+        write_json(temporary / FRAME_FILE, framing(run))
+        write_card(run, temporary, kind="onnx", agreement=agreement.difference)
+        files = tuple(sorted(path.name for path in temporary.iterdir()))
     return OnnxExport(directory, files, *agreement)
 
 
@@ -175,10 +175,10 @@ def _write_graph(graph: Graph, model: Model, path: Path, is_large: bool) -> None
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Without the exporter's chatter, which goes to logs, warnings, stdout and stderr."""
-    before, aside = logging.root.manager.disable, io.StringIO()
+    before, output = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(aside), contextlib.redirect_stderr(aside):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -28,8 +28,8 @@ from headstart.config.toml import to_toml
 from headstart.config.training import FinetuneSettings, TranslationOptions
 from headstart.data.labelled import LabelledSet
 from headstart.errors import IntegrityError, UserError, visible
-from headstart.inference.predict import embed, outputs_for
-from headstart.interop.text_input import InputError, Text, labels_of, names_of, texts_of, value_errors
+from headstart.inference.predict import Text, embed, outputs_for
+from headstart.interop.text_input import InputError, labels_of, names_of, texts_of, value_errors
 from headstart.machine import Device, Machine, Precision, choose
 from headstart.runs.directory import RunDirectory
 from headstart.runs.load import LoadedRun, load
@@ -139,8 +139,8 @@ class TextClassifier(ClassifierMixin, _OfTexts):
         names = names_of(classes)
         firsts = [text if isinstance(text, str) else text[0] for text in texts]
         seconds = [text[1] for text in texts if not isinstance(text, str)]
-        places, labels = [f"X[{row}]" for row in range(len(texts))], [names[number] for number in ids]
-        rows = LabelledSet("X", "classification", firsts, labels, places, seconds or None)
+        locations, labels = [f"X[{row}]" for row in range(len(texts))], [names[number] for number in ids]
+        rows = LabelledSet("X", "classification", firsts, labels, locations, seconds or None)
         with value_errors(), _as_before():
             if self.directory is not None:
                 self.result_, run = self._fine_tuned(rows, Path(self.directory) / f"fit-{self._key(rows)}")

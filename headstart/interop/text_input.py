@@ -1,7 +1,6 @@
 """What scikit-learn hands over as X and y, as texts and labels; what is neither is refused by its row."""
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,11 +9,9 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 
-from headstart.data.readers.rows import shown
+from headstart.data.readers.rows import SURROGATE, shown
 from headstart.errors import UserError
-
-Text = str | tuple[str, str]
-_SURROGATE = re.compile("[\ud800-\udfff]")
+from headstart.inference.predict import Text
 
 
 class InputError(UserError, ValueError):
@@ -54,7 +51,7 @@ def texts_of(X: Any) -> list[Text]:
 
 def _text(value: Any, where: str) -> str:
     if isinstance(value, str):
-        if half := _SURROGATE.search(value):
+        if half := SURROGATE.search(value):
             what = f"holds half of a character, {half[0]!a}"
             raise InputError(what, where=where, fix="mend the text", code="bad-text")
         return str(value)
@@ -94,7 +91,7 @@ def names_of(classes: np.ndarray) -> list[str]:
     """What the run calls each class: its text; truth values as in JSON."""
     names = [str(one).lower() if isinstance(one, bool | np.bool_) else str(one) for one in classes]
     for name in names:
-        if _SURROGATE.search(name):
+        if SURROGATE.search(name):
             raise InputError(f"the label {name!a} holds half of a character", fix="mend the label", code="bad-text")
     if len(set(names)) < len(names):
         raise InputError("two classes have the same name as text", fix="give labels of one type", code="conflict")

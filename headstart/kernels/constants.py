@@ -12,4 +12,5 @@ BLOCK_ROWS = 8_192
 
 # Queries at a time in attention with dropout: shorter ones waste less, longer ones multiply faster.
 STRETCH = 96
+NEWTON_SCHULZ_STEPS = 5  # of Muon, towards an orthogonal matrix
 KERNEL_MULTIPLE = 8  # a GPU's attention kernels want heads whose width is a multiple of it

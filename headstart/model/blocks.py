@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from headstart.config.model import ModelConfig
 from headstart.kernels.attention import attend
-from headstart.kernels.constants import KERNEL_MULTIPLE
-from headstart.kernels.gpu.wider_heads import attend_in_wider_heads
 from headstart.kernels.kv_cache import LayerCache
 from headstart.kernels.layers import Dropout, Linear, gelu, gelu_tanh
+from headstart.kernels.wider_heads import attend_in_wider_heads, needs_wider_heads
 from headstart.model.attention import Mask, attend_with_weights
 from headstart.model.positions import Rotation
 
@@ -62,7 +61,7 @@ class MultiHeadAttention(nn.Module):
         """Attention of x over itself, or over `memory`; `record` receives the weights (by the book, slowly)."""
         dropout = self.dropout if self.training else 0.0
         is_plain = memory is None and rotation is None and cache is None and record is None
-        if is_plain and x.is_cuda and self.head_width % KERNEL_MULTIPLE:
+        if is_plain and needs_wider_heads(x, self.head_width):
             layers = self.qkv, self.output
             return attend_in_wider_heads(x, *layers, self.widths, self.head_width, mask, dropout)
         if memory is None:

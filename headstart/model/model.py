@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from headstart.config.model import HeadConfig, ModelConfig, check_head
 from headstart.errors import IntegrityError
-from headstart.kernels.cpu.pooled import read_pooled
+from headstart.kernels.pooled import read_pooled
 from headstart.model.base import Base, EncoderDecoderBase
 from headstart.model.heads import HEADS, SentenceHead
 from headstart.model.initialise import initialise

@@ -12,7 +12,7 @@ from headstart.hardware import available_cores, cpu_has_fast_bf16, cpu_name, fir
 from headstart.planning import machines
 from headstart.planning.machines import Target
 from headstart.planning.time import UNITS, Prices, paper_prices
-from headstart.planning.workload import DeviceKind, Precision
+from headstart.planning.workload import ComputePrecision, DeviceKind
 from headstart.storage.atomic import atomic_write
 from headstart.storage.cache import cache_directory
 
@@ -42,7 +42,7 @@ class Calibration:
         return path
 
 
-def facts_of(kind: DeviceKind, device: str, precision: Precision, threads: int) -> dict[str, str]:
+def facts_of(kind: DeviceKind, device: str, precision: ComputePrecision, threads: int) -> dict[str, str]:
     """What a calibration holds for; on a GPU the CPU's threads do not matter."""
     return {"kind": kind, "device": device, "precision": precision, "threads": str(threads) if kind == "cpu" else ""}
 
@@ -71,7 +71,7 @@ def this_cpu(cores: int) -> Target:
     return dataclasses.replace(target, memory=free_bytes())
 
 
-def this_machine(kind: DeviceKind, precision: Precision | None, threads: int | None) -> tuple[Target, Prices]:
+def this_machine(kind: DeviceKind, precision: ComputePrecision | None, threads: int | None) -> tuple[Target, Prices]:
     """The machine that this process runs on, as calibrated, or by its data sheet where it never was."""
     if kind == "cpu":
         cores = threads or available_cores()

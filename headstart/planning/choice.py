@@ -19,7 +19,7 @@ from headstart.planning.machines import Target
 from headstart.planning.memory import largest_fitting, training_memory
 from headstart.planning.parameters import total
 from headstart.planning.time import Prices, step_seconds
-from headstart.planning.workload import Lengths, Precision, Workload, reading_of
+from headstart.planning.workload import ComputePrecision, Lengths, Workload, reading_of
 
 TOKENS_A_PARAMETER = 20
 USEFUL_PASSES, MOST_PASSES = 4, 20
@@ -36,7 +36,7 @@ class Resources:
     head: HeadConfig
     target: Target
     prices: Prices
-    precision: Precision
+    precision: ComputePrecision
     budget_seconds: float
     corpus_tokens: float
     length: int | None = None  # tokens of a text; None: the model's context

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 
 from headstart.errors import UserError, nearest
-from headstart.planning.workload import DeviceKind, Precision
+from headstart.planning.workload import ComputePrecision, DeviceKind
 
 GB = 10**9
 GIB = 2**30
@@ -23,14 +23,14 @@ class Target:
     title: str
     kind: DeviceKind
     memory: int  # bytes that there are, the driver's share included
-    peak: dict[Precision, float]  # operations a second on paper, by precision; the first is the default
+    peak: dict[ComputePrecision, float]  # operations a second on paper, by precision; the first is the default
     bandwidth: float  # bytes a second to and from memory, on paper
     utilisation: float  # share of the peak that the products of a training reach
     why: str  # what the utilisation goes by
     cores: int = 0
 
     @property
-    def precision(self) -> Precision:
+    def precision(self) -> ComputePrecision:
         """What `--precision auto` chooses there."""
         return next(iter(self.peak))
 

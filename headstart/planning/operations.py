@@ -16,7 +16,7 @@ LEFT_OUT = "norms, softmax, activations, dropout, embedding look-up, optimizer; 
 Unit = Literal["token", "source token", "target token", "masked token", "text"]
 
 
-class Work(NamedTuple):
+class OperationCount(NamedTuple):
     """The forward operations of one component, for each unit of what it reads."""
 
     name: str
@@ -26,7 +26,7 @@ class Work(NamedTuple):
     grows_with_length: bool = False
 
 
-def components(config: ModelConfig, head: HeadConfig, lengths: Lengths) -> list[Work]:
+def components(config: ModelConfig, head: HeadConfig, lengths: Lengths) -> list[OperationCount]:
     """What a forward pass computes, component by component."""
     check_head(config, head)
     n, d, k, depth = lengths.source, config.width, config.kv_width, config.decoder_depth
@@ -36,40 +36,40 @@ def components(config: ModelConfig, head: HeadConfig, lengths: Lengths) -> list[
     return [
         *_stack("base.encoder", "L", config, config.depth, n, "source token"),
         *_stack("base.decoder", "M", config, depth, lengths.target, "target token"),
-        Work("base.decoder.cross_attention.qkv", *from_memory, "source token"),
-        Work("base.decoder.cross_attention.query, .output", "M·4d²", depth * 4 * d * d, "target token"),
-        Work("base.decoder.cross_attention over n", "M·4n·d", depth * 4 * n * d, "target token", True),
+        OperationCount("base.decoder.cross_attention.qkv", *from_memory, "source token"),
+        OperationCount("base.decoder.cross_attention.query, .output", "M·4d²", depth * 4 * d * d, "target token"),
+        OperationCount("base.decoder.cross_attention over n", "M·4n·d", depth * 4 * n * d, "target token", True),
         *_head(config, head),
     ]
 
 
-def _stack(name: str, letter: str, config: ModelConfig, depth: int, length: int, unit: Unit) -> list[Work]:
+def _stack(name: str, letter: str, config: ModelConfig, depth: int, length: int, unit: Unit) -> list[OperationCount]:
     d, f, k = config.width, config.ffn, config.kv_width
     qkv = (f"{letter}·6d²" if k == d else f"{letter}·(2d² + 4d·k)", depth * 2 * d * (d + 2 * k))
     matrices = 3 if config.activation == "swiglu" else 2
     return [
-        Work(f"{name}.attention.qkv", *qkv, unit),
-        Work(f"{name}.attention over n", f"{letter}·4n·d", depth * 4 * length * d, unit, True),
-        Work(f"{name}.attention.output", f"{letter}·2d²", depth * 2 * d * d, unit),
-        Work(f"{name}.feed_forward", f"{letter}·{2 * matrices}d·f", depth * 2 * matrices * d * f, unit),
+        OperationCount(f"{name}.attention.qkv", *qkv, unit),
+        OperationCount(f"{name}.attention over n", f"{letter}·4n·d", depth * 4 * length * d, unit, True),
+        OperationCount(f"{name}.attention.output", f"{letter}·2d²", depth * 2 * d * d, unit),
+        OperationCount(f"{name}.feed_forward", f"{letter}·{2 * matrices}d·f", depth * 2 * matrices * d * f, unit),
     ]
 
 
-def _head(config: ModelConfig, head: HeadConfig) -> list[Work]:
+def _head(config: ModelConfig, head: HeadConfig) -> list[OperationCount]:
     d, vocab = config.width, config.output_vocab
     letter = "W" if config.target_vocab else "V"
     works = []
     if head.kind in ("masked", "masked-nsp"):
-        works.append(Work("head.transform", "2d²", 2 * d * d, "masked token"))
+        works.append(OperationCount("head.transform", "2d²", 2 * d * d, "masked token"))
     units: dict[str, Unit] = {"lm": "token", "translation": "target token"}
     if head.kind in ("lm", "translation", "masked", "masked-nsp"):
-        works.append(Work("head.output", f"2d·{letter}", 2 * d * vocab, units.get(head.kind, "masked token")))
+        works.append(OperationCount("head.output", f"2d·{letter}", 2 * d * vocab, units.get(head.kind, "masked token")))
     if head.kind in ("next-sentence", "masked-nsp"):
-        works.append(Work("head.pooler, .next_sentence", "2d² + 4d", 2 * d * d + 4 * d, "text"))
+        works.append(OperationCount("head.pooler, .next_sentence", "2d² + 4d", 2 * d * d + 4 * d, "text"))
     if head.kind in ("classification", "multilabel", "regression"):
         if config.pooler:
-            works.append(Work("head.pooler", "2d²", 2 * d * d, "text"))
-        works.append(Work("head.classifier", "2d·C", 2 * d * head.classes, "text"))
+            works.append(OperationCount("head.pooler", "2d²", 2 * d * d, "text"))
+        works.append(OperationCount("head.classifier", "2d·C", 2 * d * head.classes, "text"))
     return works
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from headstart.kernels.constants import NEWTON_SCHULZ_STEPS
 from headstart.planning import activations, operations
 from headstart.planning.activations import StackBatch, stack_batches
 from headstart.planning.machines import Target
@@ -76,7 +77,6 @@ ATTENTION_SHARE = 0.5
 MASKED_ATTENTION_SHARE = {"bf16": 0.2, "fp32": 0.4}
 CPU_KERNEL_SECONDS = 1e-5
 CPU_DROPOUT_SECONDS = 1e-9
-NEWTON_SCHULZ_STEPS = 5
 PADDING = 0.1  # in a batch of texts of like length, of which the longest sets the length
 
 

@@ -11,14 +11,14 @@ from headstart.config.training import OptimizerName
 from headstart.kernels.constants import KERNEL_MULTIPLE
 
 DeviceKind = Literal["cpu", "cuda"]
-Precision = Literal["fp32", "bf16"]
+ComputePrecision = Literal["fp32", "bf16"]
 Freeze = Literal["base"]
 
 # How texts stand in a batch: documents side by side in a block, padded to the longest, or one document throughout.
-Reading = Literal["packed", "padded", "whole"]
+TextLayout = Literal["packed", "padded", "whole"]
 
 
-def reading_of(kind: HeadKind) -> Reading:
+def reading_of(kind: HeadKind) -> TextLayout:
     """How the objective of this head reads: pretraining packs, all others pad."""
     return "packed" if kind in ("lm", "masked") else "padded"
 
@@ -41,8 +41,8 @@ class Workload:
     lengths: Lengths
     masked_share: float = MASK_PROB  # of the tokens, where some are hidden
     device: DeviceKind = "cpu"
-    precision: Precision = "fp32"
-    reading: Reading = "packed"
+    precision: ComputePrecision = "fp32"
+    reading: TextLayout = "packed"
     document: int = 0  # tokens of a document in a packed block (0: as long as the block)
     optimizer: OptimizerName = "adamw"
     accumulate: int = 1
@@ -102,7 +102,7 @@ class Workload:
 
     @property
     def is_widened(self) -> bool:
-        """Whether a GPU computes a text's attention over itself in wider heads (model/attention.py)."""
+        """Whether a GPU computes a text's attention over itself in wider heads (kernels/wider_heads.py)."""
         is_odd = self.head_width % KERNEL_MULTIPLE != 0
         return self.device == "cuda" and is_odd and self.config.positions != "rotary"
 

@@ -69,10 +69,10 @@ function repaint() {
 function tokens(section, words, list, onLook) {
   add(section, "p", words, { class: "strip" });
   const strip = add(section, "ol", undefined, { class: "tokens" });
-  return list.map((token, place) => {
+  return list.map((token, index) => {
     const chip = add(add(strip, "li"), onLook ? "button" : "span", token.label, onLook ? { type: "button" } : {});
     chip.classList.toggle("special", token.is_special);
-    for (const event of onLook ? ["pointerenter", "focus", "click"] : []) chip.addEventListener(event, () => onLook(place));
+    for (const event of onLook ? ["pointerenter", "focus", "click"] : []) chip.addEventListener(event, () => onLook(index));
     return chip;
   });
 }
@@ -144,8 +144,8 @@ function build(section, map) {
 
   function showLook() {
     const row = chosen.row;
-    lines.forEach((line, place) => line.classList.toggle("looking", place === row));
-    rowChips.forEach((chip, place) => chip.classList.toggle("looking", place === row));
+    lines.forEach((line, index) => line.classList.toggle("looking", index === row));
+    rowChips.forEach((chip, index) => chip.classList.toggle("looking", index === row));
     if (row === null) return;
     columnChips.forEach((chip, column) => {
       const isSeen = map.mask[row][column];

@@ -33,14 +33,14 @@ from headstart.tokenizers.token_texts import ShownToken
 # Dark grows evenly from white over the blue of the other charts; weights are drawn by their root, since most are small.
 _STOPS = np.array([[255, 255, 255], [158, 202, 225], [0, 114, 178], [0, 32, 60]], float)
 MUTED = "#5F6670"  # GREY is for lines: as small text it would be too pale
-_LABEL_PIXELS, _LABEL_UNITS = 10.5, 13
+_LABEL_PIXELS, _LABEL_UNITS, _PAGE_LABEL_UNITS = 10.5, 13, 24
 _UNIT_PIXELS = 0.56 * _LABEL_PIXELS
 _GAP, _MARGIN = 16, 24
 _LEAST_STEP = 46  # pixels from map to map
 _FEWEST_DOTS = 6  # of a map's picture on each side of a cell
 _LARGEST_NUMBERED = 14  # tokens on a side up to which a large map has its numbers in it
 
-Choice = Sequence[int] | None  # of layers or heads, counted from 0; None: all
+Selection = Sequence[int] | None  # of layers or heads, counted from 0; None: all
 KINDS = {
     "self": "Attention of the text over itself",
     "encoder": "Encoder: the source over itself",
@@ -54,7 +54,7 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters["n"] = short
 
 
-def attention_chart(attention: AttentionMaps, title: str, layers: Choice = None, heads: Choice = None) -> str:
+def attention_chart(attention: AttentionMaps, title: str, layers: Selection = None, heads: Selection = None) -> str:
     """All maps below each other, or those of some layers and heads where a stack has them."""
     every = [_panel(one, layers, heads) for one in attention.maps]
     panels = [panel for panel in every if panel.layers and panel.heads]
@@ -177,7 +177,7 @@ class _Panel(NamedTuple):
         return "".join(bars)
 
 
-def _panel(one: AttentionMap, layers: Choice, heads: Choice) -> _Panel:
+def _panel(one: AttentionMap, layers: Selection, heads: Selection) -> _Panel:
     depth, width = one.weights.shape[:2]
     kept_layers = [layer for layer in (range(depth) if layers is None else layers) if layer < depth]
     kept_heads = [head for head in (range(width) if heads is None else heads) if head < width]
@@ -205,7 +205,6 @@ def _units(text: str) -> float:
     return sum(1.75 if unicodedata.east_asian_width(character) in "WF" else 1.0 for character in text)
 
 
-_LONGEST_LABEL = 24
 _POSITIONS = {
     "sinusoidal": "What is added to the embedding of each token: sines and cosines, from fast to slow.",
     "learned": "What is added to the embedding of each token: a row of a table that was trained.",
@@ -240,4 +239,4 @@ def _data(attention: AttentionMaps, layer: int, head: int) -> Markup:
 
 
 def _labels(tokens: list[ShownToken]) -> list[dict[str, Any]]:
-    return [{"label": label_of(token, _LONGEST_LABEL), "is_special": token.is_special} for token in tokens]
+    return [{"label": label_of(token, _PAGE_LABEL_UNITS), "is_special": token.is_special} for token in tokens]

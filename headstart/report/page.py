@@ -110,9 +110,9 @@ def confusion_tables(study: StudyRecord) -> list[tuple[str, list[Any], list[Any]
         ]
         mistakes = [
             (true, labels[column], number, share)
-            for place, (true, cells) in enumerate(rows)
+            for row, (true, cells) in enumerate(rows)
             for column, (number, share) in enumerate(cells)
-            if column != place and number
+            if column != row and number
         ]
         mistakes = sorted(mistakes, key=lambda mistake: -mistake[2])[:10]
         tables.append((confusion.arm, rows if len(labels) <= MOST_CLASSES else [], mistakes))
@@ -151,8 +151,8 @@ def settings(config: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     groups = []
     for title, group in config.items():
         parts = group if isinstance(group, list) else [group]
-        for place, part in enumerate(parts, start=1):
-            name = f"{title} {place}" if len(parts) > 1 else title
+        for number, part in enumerate(parts, start=1):
+            name = f"{title} {number}" if len(parts) > 1 else title
             rows = part.items() if isinstance(part, dict) else [("", part)]
             if rows:
                 groups.append((name, [(key, plain(value)) for key, value in rows]))
@@ -172,7 +172,7 @@ def plain(value: Any) -> str:
 
 COLUMNS = [
     "record", "arm", "against", "reading", "budget", "seed", "seeds", "failed", "status", "measure", "value", "low",
-    "high", "p", "p_holm", "rate", "steps", "epochs", "operations", "error",
+    "high", "p", "p_holm", "chosen", "steps", "epochs", "operations", "error",
 ]  # fmt: skip
 
 # A cell that begins so is a formula to a spreadsheet; the full-width forms count too.

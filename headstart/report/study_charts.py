@@ -165,11 +165,11 @@ def _lines(
     step = np.log(budgets[-1] / budgets[0]) * (0.007 if is_wide else 0.011)
     for index, (name, rows) in enumerate(by_arm.items()):
         mark = marks[name]
-        places = np.array([b for b, _ in rows]) * np.exp(step * (index - (len(by_arm) - 1) / 2))
-        axes.plot(places, [e.value for _, e in rows], zorder=3, **mark.line)
-        for place, (_, e) in zip(places, rows, strict=True):
-            axes.plot([place, place], [e.low, e.high], color=mark.colour, linewidth=1.1, alpha=0.75)
-        ends.append((places[-1], rows[-1][1].value, name, mark.colour))
+        xs = np.array([b for b, _ in rows]) * np.exp(step * (index - (len(by_arm) - 1) / 2))
+        axes.plot(xs, [e.value for _, e in rows], zorder=3, **mark.line)
+        for x, (_, e) in zip(xs, rows, strict=True):
+            axes.plot([x, x], [e.low, e.high], color=mark.colour, linewidth=1.1, alpha=0.75)
+        ends.append((xs[-1], rows[-1][1].value, name, mark.colour))
     axes.set_ylim(*limits(_bounds(e for rows in by_arm.values() for _, e in rows)))
     axes.set_xscale("log")
     axes.xaxis.set_minor_locator(NullLocator())
@@ -195,12 +195,12 @@ def _log_ticks(budgets: list[int], most: int) -> tuple[list[int], list[str]]:
 
 
 def _dots(axes: Axes, rows: dict[str, Interval], marks: Marks, is_wide: bool) -> None:
-    for place, (name, e) in enumerate(rows.items()):
+    for y, (name, e) in enumerate(rows.items()):
         mark = marks[name]
-        axes.plot([e.low, e.high], [place, place], color=mark.colour, linewidth=1.6)
-        axes.plot([e.value], [place], color=mark.colour, marker=mark.marker or "|", markersize=7, zorder=3)
+        axes.plot([e.low, e.high], [y, y], color=mark.colour, linewidth=1.6)
+        axes.plot([e.value], [y], color=mark.colour, marker=mark.marker or "|", markersize=7, zorder=3)
         if is_wide:
-            axes.text(1.02, place, estimate(e), transform=axes.get_yaxis_transform(), va="center")
+            axes.text(1.02, y, estimate(e), transform=axes.get_yaxis_transform(), va="center")
     axes.set_yticks(range(len(rows)), [one_line(name, 24) for name in rows])
     axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=limits(_bounds(rows.values())))
     percent_axis(axes, "accuracy on test, %", horizontal=True)
@@ -231,14 +231,14 @@ def forest_chart(study: StudyRecord, marks: Marks, reading: str) -> Chart | None
         columns = figure.subplots(1, len(ratios), width_ratios=ratios, sharey=True, squeeze=False)[0]
         axes = columns[0]
         axes.axvline(0, color=GREY, linewidth=0.9, zorder=1)
-        for place, text in headings:
+        for y, text in headings:
             box: Any = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
-            axes.text(0, place, text, transform=axes.get_yaxis_transform(), va="center", weight="bold", bbox=box)
-        for place, row in rows:
-            _draw_difference(axes, place, row, marks.get(row.arm))
+            axes.text(0, y, text, transform=axes.get_yaxis_transform(), va="center", weight="bold", bbox=box)
+        for y, row in rows:
+            _draw_difference(axes, y, row, marks.get(row.arm))
             if is_wide:
-                _write_difference(columns[1], place, row)
-        axes.set_yticks([place for place, _ in rows], [plural(row.budget, "label") for _, row in rows])
+                _write_difference(columns[1], y, row)
+        axes.set_yticks([y for y, _ in rows], [plural(row.budget, "label") for _, row in rows])
         axes.set(ylim=(bottom - 0.2, -0.7), xlim=(min(ends) - margin, max(ends) + margin))
         percent_axis(axes, "difference in accuracy, percentage points", horizontal=True)
         ticks = FuncFormatter(lambda x, _: "0" if abs(x) < 1e-9 else points(x).removesuffix(".0"))
@@ -255,22 +255,22 @@ def forest_chart(study: StudyRecord, marks: Marks, reading: str) -> Chart | None
     return draw_both(name, draw, (0.7 + _ROW_INCHES * bottom,) * 2, words, [])
 
 
-def _draw_difference(axes: Axes, place: float, row: DifferenceRecord, mark: Mark | None) -> None:
+def _draw_difference(axes: Axes, y: float, row: DifferenceRecord, mark: Mark | None) -> None:
     colour, shape = (mark.colour, mark.marker or "|") if mark else (INK, "o")
-    axes.plot([row.low, row.high], [place, place], color=colour, linewidth=1.6, solid_capstyle="butt")
+    axes.plot([row.low, row.high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
     axes.plot(
-        [row.value], [place], color=colour, marker=shape, markersize=6, zorder=3, markeredgewidth=1.4,
+        [row.value], [y], color=colour, marker=shape, markersize=6, zorder=3, markeredgewidth=1.4,
         markerfacecolor=colour if row.is_clear else PAPER,
     )  # fmt: skip
 
 
-def _write_difference(column: Axes, place: float, row: DifferenceRecord) -> None:
+def _write_difference(column: Axes, y: float, row: DifferenceRecord) -> None:
     """To the right of a row: the difference, its interval, and p after Holm."""
     column.set_axis_off()
-    column.text(0.16, place, points(row.value), va="center", ha="right")
-    column.text(0.2, place, points_interval(row.low, row.high), va="center", color=GREY)
+    column.text(0.16, y, points(row.value), va="center", ha="right")
+    column.text(0.2, y, points_interval(row.low, row.high), va="center", color=GREY)
     p = f"p {'' if row.p_holm < 0.001 else '= '}{wording.probability(row.p_holm)}"
-    column.text(1, place, p, va="center", ha="right")
+    column.text(1, y, p, va="center", ha="right")
 
 
 # ---- pretraining --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from headstart.config.schema import build, fields_of
 from headstart.config.toml import read_toml, to_toml
 from headstart.config.training import LoopConfig
 from headstart.data.readers.files import foreign_form
-from headstart.errors import IntegrityError, UserError
+from headstart.errors import IntegrityError, Log, UserError
 from headstart.storage.atomic import atomic_write
 from headstart.tokenizers.tokenizer import Tokenizer, Vocabularies
 
@@ -99,7 +99,7 @@ class RunDirectory:
 class MetricsFile:
     """A log, a line per event, cut back when a run resumes; a full disk ends it, and not the training."""
 
-    def __init__(self, path: Path, warn: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, path: Path, warn: Log = lambda line: None) -> None:
         self.path, self._warn, self._failed = path, warn, False
         self.on_record: Callable[[dict[str, Any]], None] = lambda record: None  # called with every record
 

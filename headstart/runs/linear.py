@@ -15,7 +15,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def features(arrays: Arrays, texts: Sequence[str]) -> list[Any]:
-    """The texts by what was learnt of each unit: TF-IDF (sparse), or its place in the axes of LSA, of length one."""
+    """The texts by what was learnt of each unit: TF-IDF (sparse), or by the axes of LSA, of length one."""
     from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.preprocessing import normalize
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -37,12 +37,12 @@ def features(arrays: Arrays, texts: Sequence[str]) -> list[Any]:
     return tables
 
 
-def mixed(first: np.ndarray, second: np.ndarray, exponents: Sequence[float] | np.ndarray) -> np.ndarray:
-    """A log-linear mix of two tables of probabilities: each to its exponent, and the products made to sum to one."""
+def mixed(tables: Sequence[np.ndarray], exponents: Sequence[float] | np.ndarray) -> np.ndarray:
+    """A log-linear mix of tables of probabilities: each to its exponent, and the products made to sum to one."""
     from scipy.special import softmax
 
-    tables = zip(exponents, (first, second), strict=True)
-    logits = sum(e * np.log(np.maximum(table, LEAST_PROBABILITY)) for e, table in tables)
+    weighed = zip(exponents, tables, strict=True)
+    logits = sum(e * np.log(np.maximum(table, LEAST_PROBABILITY)) for e, table in weighed)
     return np.asarray(softmax(logits, axis=1))
 
 

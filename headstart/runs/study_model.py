@@ -1,7 +1,7 @@
 """The model that a study ends with, STUDY/model: its best arm on valid with the most labels.
 
-model.json says which arm it is and what it promises, run/ is the network's run, linear.safetensors the logistic
-regression's arrays. A mix has both, and their exponents.
+model.json says which arm it is and what it promises, run/ is the network's run, tfidf.safetensors and lsa.safetensors
+the arrays of logistic regressions. A mix has several of them, and their exponents.
 """
 
 import hashlib
@@ -50,9 +50,13 @@ class StudyModelConfig:
     """How its rows were read."""
 
     exponents: list[float] = field(default_factory=list)
-    """Of a mix: those of the logistic regression's probabilities and of the network's."""
+    """Of a mix: those of the regressions' probabilities, and last of the network's."""
 
-    linear_sha256: str = ""
+    regressions: list[str] = field(default_factory=list)
+    """The logistic regressions, in the order of their exponents."""
+
+    regressions_sha256: list[str] = field(default_factory=list)
+
     parameters: int = 0
 
     objective: str = "classification"
@@ -62,45 +66,45 @@ class StudyModelConfig:
 
 @dataclass(frozen=True)
 class StudyModel:
-    """A logistic regression in memory, alone or mixed with a network."""
+    """Logistic regressions in memory, perhaps mixed with a network."""
 
     path: Path
     config: StudyModelConfig
-    arrays: linear.Arrays
+    regressions: list[linear.Arrays]
     network: LoadedRun | None
 
     def mixed(self, outputs: np.ndarray | None, texts: Sequence[str | tuple[str, str]]) -> np.ndarray:
-        """Probabilities (texts, classes): the regression's, mixed with the network's outputs if there are some."""
+        """Probabilities (texts, classes): the regressions', mixed with the network's outputs if there are some."""
         whole = [text if isinstance(text, str) else "\n".join(text) for text in texts]
-        own = linear.probabilities(self.arrays, whole, len(self.config.label_names))
-        return own if outputs is None else linear.mixed(own, outputs, self.config.exponents)
+        tables = [linear.probabilities(one, whole, len(self.config.label_names)) for one in self.regressions]
+        return linear.mixed([*tables, *([] if outputs is None else [outputs])], self.config.exponents or [1.0])
 
 
 def open_model(path: str | Path, verb: str, device: torch.device | str = "cpu") -> LoadedRun | StudyModel:
     """What `predict` and `evaluate` work with: a run that serves the verb, or the model of a study."""
-    place, config = _resolved(path)
-    return open_run(place, verb, device) if config is None else _load(place, config, device)
+    directory, config = _resolved(path)
+    return open_run(directory, verb, device) if config is None else _load(directory, config, device)
 
 
 def load(path: str | Path, device: torch.device | str = "cpu") -> LoadedRun | StudyModel:
     """A run's weights (the finished ones, else its last good checkpoint's), or the model of a study."""
-    place, config = _resolved(path)
-    return load_run(place, device) if config is None else _load(place, config, device)
+    directory, config = _resolved(path)
+    return load_run(directory, device) if config is None else _load(directory, config, device)
 
 
 def served_config(path: str | Path) -> RunConfig | StudyModelConfig:
     """The configuration of what `load` loads."""
-    place, config = _resolved(path)
-    return config or RunDirectory(place).read_config()
+    directory, config = _resolved(path)
+    return config or RunDirectory(directory).read_config()
 
 
 def run_of(path: str | Path) -> Path:
     """The run to read: the path itself, or the run of a study's model where that is a network alone."""
-    place, config = _resolved(path)
+    directory, config = _resolved(path)
     if config is None:
-        return place
+        return directory
     what = f"the study's model is the arm {config.arm}, which only predict, evaluate and serve take"
-    raise UserError(what, where=path, fix=f"give a run of its trials: {place.parent / 'trials'}", code="wrong-run")
+    raise UserError(what, where=path, fix=f"give a run of its trials: {directory.parent / 'trials'}", code="wrong-run")
 
 
 def _resolved(path: str | Path) -> tuple[Path, StudyModelConfig | None]:
@@ -138,12 +142,14 @@ def _read_config(model: Path) -> StudyModelConfig:
 
 
 def _load(model: Path, config: StudyModelConfig, device: torch.device | str) -> StudyModel:
-    file = model / "linear.safetensors"
-    try:
-        if hashlib.sha256(file.read_bytes()).hexdigest() != config.linear_sha256:
-            raise IntegrityError("is not what was written", where=file, fix=_FIX)
-        arrays = load_file(file)
-    except (SafetensorError, OSError) as error:
-        raise IntegrityError(f"cannot be read ({error})", where=file, fix=_FIX) from error
+    regressions: list[linear.Arrays] = []
+    for name, digest in zip(config.regressions, config.regressions_sha256, strict=True):
+        file = model / f"{Path(name).name}.safetensors"
+        try:
+            if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+                raise IntegrityError("is not what was written", where=file, fix=_FIX)
+            regressions.append(load_file(file))
+        except (SafetensorError, OSError) as error:
+            raise IntegrityError(f"cannot be read ({error})", where=file, fix=_FIX) from error
     network = load_run(model / "run", device) if config.kind == "combined" else None
-    return StudyModel(model, config, arrays, network)
+    return StudyModel(model, config, regressions, network)

@@ -14,14 +14,14 @@ import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Work = Callable[[Sequence[Item]], Iterator[tuple[int, Result]]]
+BatchFunction = Callable[[Sequence[Item]], Iterator[tuple[int, Result]]]
 MOST_ITEMS = 256
 
 
 class Batcher(Generic[Item, Result]):
     """A thread that computes batches of items."""
 
-    def __init__(self, work: Work[Item, Result], most_items: int = MOST_ITEMS) -> None:
+    def __init__(self, work: BatchFunction[Item, Result], most_items: int = MOST_ITEMS) -> None:
         """`work` yields the index and the result of each item, in any order."""
         self._work, self._most_items = work, most_items
         self._waiting: deque[tuple[Item, Future[Result]]] = deque()

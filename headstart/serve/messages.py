@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from headstart.config.generation import GenerationConfig
+from headstart.config.generation import BEAM, SAMPLED, GenerationConfig
 
 MOST_CHARACTERS = 20_000
 MOST_TOKENS = 512
@@ -28,10 +28,10 @@ class ScoreRequest(BaseModel):
 
 
 class ClassifyRequest(ScoreRequest):
-    model_config = _strict(run="tuned", text="Un roman magnifique", influence="leave-one-out")
+    model_config = _strict(run="tuned", text="Un roman magnifique", attribution="leave-one-out")
 
     text_b: Text | None = None
-    influence: Literal["none", "leave-one-out", "gradient"] = "none"
+    attribution: Literal["none", "leave-one-out", "gradient"] = "none"
 
 
 class GenerateRequest(BaseModel):
@@ -40,9 +40,9 @@ class GenerateRequest(BaseModel):
     run: RunName = None
     prompt: Text = ""
     max_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 100
-    temperature: Annotated[float, Field(ge=0, le=100)] = 0.8
+    temperature: Annotated[float, Field(ge=0, le=100)] = SAMPLED.temperature
     top_k: Annotated[int, Field(ge=0, le=1_000_000, description="0: all tokens.")] = 0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    top_p: Annotated[float, Field(gt=0, le=1)] = SAMPLED.top_p or 1.0
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     alternatives: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 5
     stream: bool = True
@@ -56,7 +56,7 @@ class GenerateRequest(BaseModel):
 class TranslateRequest(ScoreRequest):
     model_config = _strict(run="french", text="A beautiful novel.", beam=5)
 
-    beam: Annotated[int, Field(ge=1, le=MOST_BEAMS)] = 5
+    beam: Annotated[int, Field(ge=1, le=MOST_BEAMS)] = BEAM
     length_penalty: Annotated[float, Field(ge=-10, le=10)] = 1.0
 
     @property
@@ -125,10 +125,10 @@ class ShownToken(TargetToken):
 
 
 class InfluentialToken(ShownToken):
-    influence: float
+    attribution: float
 
 
-class InfluenceAnswer(BaseModel):
+class AttributionAnswer(BaseModel):
     method: Literal["leave-one-out", "gradient"]
     of: str
     unit: str
@@ -145,7 +145,7 @@ class ClassifyAnswer(BaseModel):
     probabilities: dict[str, float] | None = None
     value: float | None = None
     is_cut: bool
-    influence: InfluenceAnswer | None
+    attribution: AttributionAnswer | None
 
 
 class Alternative(TargetToken):

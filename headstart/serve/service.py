@@ -20,7 +20,7 @@ from headstart.inference.attention_maps import JSON_DIGITS, attention_of
 from headstart.inference.attribution import attribution_of
 from headstart.inference.generate import TokenStep, stream_tokens
 from headstart.inference.perplexity import score_tokens
-from headstart.inference.predict import Prediction, Text, answer, batched, framed, outputs_of, predict
+from headstart.inference.predict import BATCH_TOKENS, Prediction, Text, answer, batched, framed, outputs_of, predict
 from headstart.inference.translate import Translated, Translator, aligned, cross_attention
 from headstart.machine import Machine
 from headstart.runs.load import LoadedRun
@@ -34,9 +34,6 @@ from headstart.serve.streaming import LinesResponse, Stream, StreamTimeout
 from headstart.tokenizers.token_texts import shown_tokens
 
 POOL_THREADS = 2
-
-# Tokens of a batch: more are no faster on a CPU, and do not fit its caches.
-CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 2_048, 32_768
 
 # Texts share a batch if the longest is at most this many times the shortest, or this many tokens.
 LIKE, SHORT_TOKENS = 1.25, 32
@@ -111,13 +108,13 @@ class Service:
             raise RequestError(400, f"{served.name} was trained on {what}", fix)
         item = request.text if request.text_b is None else (request.text, request.text_b)
         prediction = await self._in_batch(served, partial(classified, run, machine=served.machine), item)
-        influence = None
-        if request.influence != "none" and isinstance(run, LoadedRun):
+        attribution = None
+        if request.attribution != "none" and isinstance(run, LoadedRun):
             attribute = partial(
-                attribution_of, run, request.text, served.machine, text_b=request.text_b, method=request.influence
+                attribution_of, run, request.text, served.machine, text_b=request.text_b, method=request.attribution
             )
-            influence = (await self._in_pool(attribute)).as_json()
-        return _json({"run": served.name, **prediction.answer, "is_cut": prediction.is_cut, "influence": influence})
+            attribution = (await self._in_pool(attribute)).as_json()
+        return _json({"run": served.name, **prediction.answer, "is_cut": prediction.is_cut, "attribution": attribution})
 
     async def translate(self, request: messages.TranslateRequest) -> Response:
         served, run = await self._run(request.run, "translate")
@@ -209,8 +206,7 @@ def classified(
         yield from enumerate(predict(run, texts, machine))
         return
     examples = framed(run, texts)
-    budget = CPU_BATCH_TOKENS if machine.device.type == "cpu" else GPU_BATCH_TOKENS
-    for batch in alike([len(example.tokens) for example in examples], budget):
+    for batch in alike([len(example.tokens) for example in examples], BATCH_TOKENS[machine.device.type]):
         chosen = [examples[index] for index in batch]
         outputs = outputs_of(run.model, batched(run, chosen, run.config.head), machine)
         for index, example, output in zip(batch, chosen, outputs, strict=True):

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from safetensors import SafetensorError
 
-from headstart.errors import TryAgain, UserError
+from headstart.errors import Log, TryAgain, UserError
 
 _PREFIX = ".tmp-"
 
@@ -109,11 +109,11 @@ def remove_stale(directory: Path, names: str) -> None:
 # ---- Flushing and renaming, and what to do on a file system that cannot.
 
 _UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-_log: ContextVar[Callable[[str], None] | None] = ContextVar("unsafe file system", default=None)
+_log: ContextVar[Log | None] = ContextVar("unsafe file system", default=None)
 
 
 @contextlib.contextmanager
-def unsafe_file_system(is_allowed: bool, log: Callable[[str], None]) -> Iterator[None]:
+def unsafe_file_system(is_allowed: bool, log: Log) -> Iterator[None]:
     """Within `with`, do without what the file system does not support, where allowed; the first time is logged."""
     logged = list[str]()
 

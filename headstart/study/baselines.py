@@ -1,4 +1,4 @@
-"""What a study has to beat: the majority class, TF-IDF and LSA with logistic regression; and the mix of two arms.
+"""What a study has to beat: the majority class, TF-IDF and LSA with logistic regression; and mixes of arms.
 
 They take seconds, so they get what makes them strong: words and characters, sublinear counts, a C chosen on valid.
 LSA (TF-IDF, truncated SVD) is the cheap use of the text that a base is pretrained on. Nothing here depends on a
@@ -113,7 +113,7 @@ def logistic_regression(
             copies = {name: np.array(array) for name, array in arrays.items()}  # the next fit goes on in them
             results.append(BaselineResult(tables[0], tables[1], strength, tries, copies))
             tries.append((strength, *scores(tables[0], valid_labels)))
-    return results[min(range(len(tries)), key=lambda place: (-tries[place][1], tries[place][2]))]
+    return results[min(range(len(tries)), key=lambda index: (-tries[index][1], tries[index][2]))]
 
 
 def scores(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
@@ -170,14 +170,14 @@ def fit_lsa(texts: Sequence[str]) -> dict[str, np.ndarray]:
     return arrays
 
 
-# ---- two arms as one --------------------------------------------------------------------------------------------
+# ---- several arms as one ----------------------------------------------------------------------------------------
 
 
-def mix(first: BaselineResult, second: BaselineResult, valid_labels: Labels) -> BaselineResult:
-    """A log-linear mix of two arms, whose exponents have the lowest log loss on valid.
+def mix(parts: Sequence[BaselineResult], valid_labels: Labels) -> BaselineResult:
+    """A log-linear mix of arms, whose exponents have the lowest log loss on valid.
 
     Exponents calibrate too: of a network that is too sure, a mean of the probabilities would be little more than its
-    own. `chosen` is the second one's share of them. On a small valid they are the mean of those that are best on its
+    own. `chosen` is the last one's share of them. On a small valid they are the mean of those that are best on its
     halves, cut in ten ways, and its scores are those of each half with the exponents of the other.
     """
     from scipy.optimize import minimize
@@ -185,13 +185,14 @@ def mix(first: BaselineResult, second: BaselineResult, valid_labels: Labels) -> 
     labels, every = np.asarray(valid_labels, dtype=np.int64), np.arange(len(valid_labels))
 
     def score(exponents: np.ndarray, rows: np.ndarray = every) -> tuple[float, float]:
-        return scores(mixed(first.valid[rows], second.valid[rows], exponents), labels[rows])
+        return scores(mixed([part.valid[rows] for part in parts], exponents), labels[rows])
 
     def best(rows: np.ndarray) -> np.ndarray:
         def cost(tried: np.ndarray) -> float:
             return score(tried, rows)[1] + float(tried @ tried) / 2 / len(rows)  # the penalty of C = 1
 
-        return np.asarray(minimize(cost, (0.5, 0.5), method="L-BFGS-B", bounds=[(0, MOST_EXPONENT)] * 2).x)
+        start, bounds = np.full(len(parts), 1 / len(parts)), [(0, MOST_EXPONENT)] * len(parts)
+        return np.asarray(minimize(cost, start, method="L-BFGS-B", bounds=bounds).x)
 
     if not 2 <= len(labels) < SMALL_VALID:
         exponents = best(every).round(3)
@@ -205,9 +206,7 @@ def mix(first: BaselineResult, second: BaselineResult, valid_labels: Labels) -> 
         accuracy, loss = np.mean([score(fit, other) for fit, other in zip(fits, others, strict=True)], axis=0)
         reached = float(accuracy), float(loss)
     if not exponents.any():
-        exponents = np.array([1.0, 0.0])
-    weight = round(float(exponents[1] / exponents.sum()), 3)
-    alone = [(0.0, *scores(first.valid, labels)), (1.0, *scores(second.valid, labels))]
-    tries = [*(tried for tried in alone if tried[0] != weight), (weight, *reached)]
-    tables = (mixed(first.valid, second.valid, exponents), mixed(first.test, second.test, exponents))
-    return BaselineResult(*tables, weight, tries, {"exponents": exponents})
+        exponents[0] = 1.0
+    share = round(float(exponents[-1] / exponents.sum()), 3)
+    valid, test = (mixed([getattr(part, name) for part in parts], exponents) for name in ("valid", "test"))
+    return BaselineResult(valid, test, share, [(share, *reached)], {"exponents": exponents})

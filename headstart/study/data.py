@@ -11,7 +11,7 @@ import hashlib
 import io
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -32,7 +32,7 @@ from headstart.data.leakage.find import find_leaks
 from headstart.data.readers.documents import Piece, pieces
 from headstart.data.readers.sources import form_of, weighted_path
 from headstart.data.splits import split_by_hash, with_held_out
-from headstart.errors import UserError
+from headstart.errors import Log, UserError
 from headstart.machine import Device, choose
 from headstart.planning.operations import per_text
 from headstart.planning.parameters import total
@@ -42,7 +42,7 @@ from headstart.runs.load import load
 from headstart.storage.atomic import atomic_write
 from headstart.study.design import (
     HEADS,
-    MIXED,
+    MIXES,
     Arm,
     Pretraining,
     Trial,
@@ -63,7 +63,6 @@ SETS = ("train", "valid", "test")
 TRAIN_TEXTS = "data/train-texts.jsonl"
 LSA_CHARACTERS = 20_000_000  # of more a sample: so many take a minute of one core, and 1.5 GB
 _COUNTED = {"document_count": "documents", "token_count": "tokens", "text_bytes": "text_bytes"}
-Log = Callable[[str], None]
 Sets = dict[str, LabelledSet]
 
 
@@ -75,7 +74,7 @@ class StudyData:
     config: StudyConfig
     model: ModelConfig
     labels: tuple[str, ...]
-    rates: list[float]
+    learning_rates: list[float]
     device: Device
     mean_tokens: float  # tokens of a labelled text, framed and cut, on average
     steps: dict[str, list[int]]
@@ -118,21 +117,21 @@ class StudyData:
         """Whether a trial's weights stay: of the first seed with the most labels, for the study's model."""
         return trial.budget == max(self.config.study.budgets) and trial.seed == 0
 
-    def rates_of(self, arm: Arm) -> list[float]:
+    def learning_rates_for(self, arm: Arm) -> list[float]:
         """The learning rates that an arm tries on valid."""
-        frozen = self.config.finetune.frozen_learning_rate
-        return [frozen] if arm.kind == "frozen" and frozen else self.rates
+        own = getattr(self.config.finetune, f"{arm.kind.removesuffix('-long')}_learning_rate", None)
+        return [own] if own else self.learning_rates
 
     def trials_before(self, trial: Trial) -> list[Trial]:
         """The trials that this one takes something from.
 
         With all rows a baseline is the same for every seed: seed 0 computes it and the others take its result, so
         that every arm has a row for each seed in the paired statistics. What LSA learns from the text is the same in
-        all its trials: the first one learns it. The mix takes the probabilities of the two arms in it.
+        all its trials: the first one learns it. A mix takes the probabilities of the arms in it.
         """
         kind, rows = trial.arm.kind, self.facts["data"]["train"]["rows"]
-        if kind == "combined":
-            arms = [arm for arm in arms_of(self.config.study) if arm.kind in MIXED]
+        if kind in MIXES:
+            arms = [arm for arm in arms_of(self.config.study) if arm.kind in MIXES[kind]]
             arms = [arm for arm in arms if arm.objective in (None, trial.arm.objective)]
             return [trial._replace(arm=arm) for arm in arms]
         if kind in BASELINES and trial.budget == rows and trial.seed:
@@ -395,7 +394,7 @@ def trial_steps(data: StudyData, trial: Trial) -> tuple[int, int]:
     steps, epoch = steps_of(data.config.finetune, trial.budget)
     if trial.arm.kind == "scratch-long":
         extra = pretraining_operations(data, trial.arm.objective or "causal")
-        steps += round(extra / len(data.rates_of(trial.arm)) / step_operations(data, trial.arm))
+        steps += round(extra / len(data.learning_rates_for(trial.arm)) / step_operations(data, trial.arm))
     return steps, epoch
 
 
@@ -404,7 +403,7 @@ def trial_operations(data: StudyData, trial: Trial) -> float:
     if trial.arm.kind in WITHOUT_STEPS:
         return 0.0
     steps, _ = trial_steps(data, trial)
-    return len(data.rates_of(trial.arm)) * steps * step_operations(data, trial.arm)
+    return len(data.learning_rates_for(trial.arm)) * steps * step_operations(data, trial.arm)
 
 
 # ---- what is said of the data -----------------------------------------------------------------------------------

@@ -21,8 +21,9 @@ from headstart.randomness import seed_of
 
 # The head that an objective is pretrained with.
 HEADS: dict[str, Any] = {"causal": "lm", "masked": "masked", "masked-nsp": "masked-nsp"}
-MIXED: tuple[c.ArmKind, ...] = ("tfidf", "finetuned")
-"""The arms that `combined` mixes."""
+MIXES: dict[str, tuple[c.ArmKind, ...]] = {"tfidf-lsa": ("tfidf", "lsa"), "combined": ("tfidf", "lsa", "finetuned")}
+"""The arms that are mixes of others, as far as the study has those."""
+MIXED = MIXES["combined"]
 
 
 class Arm(NamedTuple):
@@ -86,8 +87,9 @@ def arms_of(study: StudyPart) -> list[Arm]:
     """The arms in the order in which to show them; a given start reads as the first objective of its direction."""
     _refuse_unknown("arm", study.arms, (*c.KINDS, *c.OPTIONAL))
     _refuse_unknown("objective", study.objectives, c.OBJECTIVES)
-    if missing := [kind for kind in MIXED if "combined" in study.arms and kind not in study.arms]:
-        raise UserError(f"the arm combined without {' and '.join(missing)}", fix=f"give {', '.join(missing)} too")
+    for mix, needed in {**MIXES, "combined": ("tfidf", "finetuned")}.items():
+        if missing := [kind for kind in needed if mix in study.arms and kind not in study.arms]:
+            raise UserError(f"the arm {mix} without {' and '.join(missing)}", fix=f"give {', '.join(missing)} too")
     objectives: list[PretrainObjective] = list(dict.fromkeys(study.objectives))  # type: ignore[arg-type]
     first, several = objectives[0], len(objectives) > 1
     # Causal and bidirectional bases differ without any pretraining too: each has a scratch of its own.
@@ -98,6 +100,7 @@ def arms_of(study: StudyPart) -> list[Arm]:
         Arm("majority", "majority", None, "always the majority class"),
         Arm("tfidf", "tfidf", None, "TF-IDF of words and characters, logistic regression"),
         Arm("lsa", "lsa", None, "TF-IDF and truncated SVD of the unlabelled text too, logistic regression"),
+        Arm("tfidf-lsa", "tfidf-lsa", None, "TF-IDF and LSA, mixed: the best use of the text without a network"),
     ]
     for reader, objective in sorted(readers.items(), key=lambda pair: objectives.index(pair[1])):
         how = {"causal": " (causal)", "masked": " (bidirectional)"}[reader] if both else ""
@@ -110,7 +113,7 @@ def arms_of(study: StudyPart) -> list[Arm]:
         arms.append(Arm(name, "finetuned", objective, f"pretrained ({objective}), then fine-tuned"))
     for objective in objectives:
         name = f"combined-{objective}" if several else "combined"
-        arms.append(Arm(name, "combined", objective, f"fine-tuned ({objective}) and TF-IDF, mixed by a weight"))
+        arms.append(Arm(name, "combined", objective, f"fine-tuned ({objective}), TF-IDF and LSA, mixed"))
     arms += [
         Arm("imported", "imported", imported, "the given start, fine-tuned"),
         Arm("shuffled", "shuffled", first, "pretrained on the same tokens in random order, then fine-tuned"),
@@ -148,6 +151,7 @@ def pairs_of(arms: list[Arm]) -> list[tuple[Arm, Arm]]:
     pairs = [(a, s) for a in tuned for s in scratches if alone or a.direction == s.direction]
     pairs += [(arm, other) for other in of("tfidf") for arm in (*tuned, *of("frozen", "combined"))]
     pairs += [(arm, other) for other in of("lsa") for arm in tuned]
+    pairs += [(arm, other) for other in of("tfidf-lsa") for arm in of("combined")]
     for other in of("shuffled", "frozen", "scratch-long"):
         pairs += [(arm, other) for arm in of("finetuned") if arm.objective == other.objective]
     pairs += [(later, earlier) for earlier, later in itertools.combinations(of("finetuned"), 2)]

@@ -14,10 +14,10 @@ from headstart.config.study import PretrainPart, StudyConfig
 from headstart.data.in_memory import Given, sources_by_role, split_for
 from headstart.data.labelled import LabelledSet
 from headstart.data.readers.rows import Columns
-from headstart.data.readers.sources import Role, Source, Table, splits_in, weighted_path
+from headstart.data.readers.sources import Source, SplitName, Table, splits_in, weighted_path
 from headstart.errors import UserError
 from headstart.study.data import write_changed
-from headstart.training.tasks.pretrain import Texts
+from headstart.training.tasks.pretrain import PretrainTexts
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,22 @@ class GivenData:
     corpus: list[Table | None]
     """For each file of the first phase's corpus: the table that it is to be written from."""
 
-    sets: dict[Role, Table]
+    sets: dict[SplitName, Table]
 
     def as_files(self, config: StudyConfig, directory: Path) -> StudyConfig:
         """The same settings with the paths of what is written into the directory."""
-        how, place = config.reading, directory / "given"
+        how, given = config.reading, directory / "given"
         labelled = Columns(how.text_column, how.label_column)
         finetune = dataclasses.replace(
             config.finetune,
-            **{role: _written(place / f"{role}.jsonl", table, labelled) for role, table in self.sets.items()},  # type: ignore[arg-type]
+            **{role: _written(given / f"{role}.jsonl", table, labelled) for role, table in self.sets.items()},  # type: ignore[arg-type]
         )
         phases = list(config.pretrain)
         if any(self.corpus) and phases:
             files, texts = list(phases[0].corpus), Columns(how.text_column)
             for number, table in enumerate(self.corpus):
                 if table is not None:
-                    path = _written(place / f"corpus-{number + 1}.jsonl", table, texts)
+                    path = _written(given / f"corpus-{number + 1}.jsonl", table, texts)
                     _, sign, weight = files[number].rpartition("=")
                     files[number] = f"{path}={weight}" if sign else path
             phases[0] = dataclasses.replace(phases[0], corpus=files)
@@ -59,11 +59,11 @@ def given_data(
     if corpus is not None:
         if len(phases) > 1:
             raise UserError("a corpus for several phases of pretraining", fix="name each in its own [[pretrain]]")
-        texts = Texts.given(corpus, None, config.reading.text_column)
+        texts = PretrainTexts.given(corpus, None, config.reading.text_column)
         names = [_weighed(*pair) for pair in zip(texts.sources, texts.weights, strict=True)]
         phases = [dataclasses.replace(phases[0] if phases else PretrainPart(), corpus=names)]
         tables = [source if isinstance(source, Table) else None for source in texts.sources]
-    files, sets = config.finetune, dict[Role, Table]()
+    files, sets = config.finetune, dict[SplitName, Table]()
     if train is not None or files.train:
         given = ((train, files.train), (valid, files.valid), (test, files.test))
         found = sources_by_role(*(named if direct is None else direct for direct, named in given))
@@ -80,9 +80,9 @@ def given_data(
 def _with_train_splits(phase: PretrainPart) -> PretrainPart:
     """Of a folder of several splits, its train."""
     corpus = list(phase.corpus)
-    for place, (path, weight) in enumerate(map(weighted_path, corpus)):
+    for index, (path, weight) in enumerate(map(weighted_path, corpus)):
         if splits_in(path):
-            corpus[place] = _weighed(split_for(path, "train"), weight)
+            corpus[index] = _weighed(split_for(path, "train"), weight)
     return dataclasses.replace(phase, corpus=corpus)
 
 

@@ -17,10 +17,11 @@ from headstart.runs.directory import RunDirectory
 from headstart.runs.study_model import NETWORKS, StudyModelConfig
 from headstart.storage.atomic import atomic_directory
 from headstart.study.data import StudyData
-from headstart.study.design import Trial, arms_of
+from headstart.study.design import MIXES, Trial, arms_of
 from headstart.study.record import KeptModel, StudyRecord
 
-_KINDS = (*NETWORKS, "tfidf", "lsa", "combined")
+LINEAR = ("tfidf", "lsa")
+_KINDS = (*NETWORKS, "tfidf", "lsa", *MIXES)
 
 
 def keep_model(data: StudyData, record: StudyRecord) -> KeptModel | None:
@@ -35,51 +36,55 @@ def keep_model(data: StudyData, record: StudyRecord) -> KeptModel | None:
     best = max(whole, key=lambda name: means[name])  # among equals the first: the cheapest
     files = found[best]
     score = next(score.accuracy for score in record.scores if (score.arm, score.budget) == (best, budget))
+    regressions = [name for name in LINEAR if name in files]
     trained = json.loads(files["trial"].read_bytes())
     config = StudyModelConfig(
         arm=best, kind=arms[best].kind, budget=budget, accuracy=score.value if score else None,
         valid_accuracy=means[best], label_names=list(data.labels), pairs=data.sets()["train"].texts_b is not None,
         data=data.config.reading.part(Reading), exponents=trained.get("exponents", []),
         length=data.config.finetune.length if "run" in files else 0, parameters=_parameters(files),
-        linear_sha256=hashlib.sha256(files["linear"].read_bytes()).hexdigest() if "linear" in files else "",
+        regressions=regressions,
+        regressions_sha256=[hashlib.sha256(files[name].read_bytes()).hexdigest() for name in regressions],
     )  # fmt: skip
     _write(data.directory / "model", config, files)
     return KeptModel(arm=best, kind=config.kind, budget=budget, accuracy=score)
 
 
 def _files(data: StudyData, trial: Trial) -> dict[str, Path]:
-    """What a trial's model is made of: its trial.json, and a run, a logistic regression, or both."""
+    """What a trial's model is made of: its trial.json, and a run, logistic regressions, or both."""
     own = {"trial": data.trial_file(trial)}
-    if trial.arm.kind == "combined":
-        regression, network = data.trials_before(trial)
-        return {**_files(data, network), **_files(data, regression), **own}
+    if trial.arm.kind in MIXES:
+        parts = [_files(data, other) for other in data.trials_before(trial)]
+        return {name: file for part in parts for name, file in part.items()} | own
     if trial.arm.kind not in NETWORKS:
-        return {"linear": data.linear_file(trial), **own}
+        return {trial.arm.kind: data.linear_file(trial), **own}
     # A study that was killed before it tidied up has the weights of the other learning rates too.
-    rate = json.loads(own["trial"].read_bytes())["rate"] if own["trial"].exists() else 0.0
-    run = data.trial_file(trial).with_name(f"rate-{rate:g}")
+    chosen = json.loads(own["trial"].read_bytes())["chosen"] if own["trial"].exists() else 0.0
+    run = data.trial_file(trial).with_name(f"lr-{chosen:g}")
     return {"run": run, "weights": RunDirectory(run).weights_file, **own}
 
 
 def _parameters(files: dict[str, Path]) -> int:
     result = RunDirectory(files["run"]).read_result() if "run" in files else None
     count = int(result["parameters"]) if result else 0
-    if "linear" in files:
-        with safe_open(files["linear"], "np") as arrays:
+    for name in files.keys() & set(LINEAR):
+        with safe_open(files[name], "np") as arrays:
             shapes = (arrays.get_slice(name).get_shape() for name in ("coefficients", "intercepts"))
             count += sum(map(math.prod, shapes))
     return count
 
 
 def _write(directory: Path, config: StudyModelConfig, files: dict[str, Path]) -> None:
-    with atomic_directory(directory) as aside:
+    with atomic_directory(directory) as temporary:
         if "run" in files:
-            copied = RunDirectory(shutil.copytree(files["run"], aside / "run"))
+            copied = RunDirectory(shutil.copytree(files["run"], temporary / "run"))
             run = copied.read_config()
             # The columns that the user's files have, and not those of the study's own copies.
-            copied.write_config(dataclasses.replace(run, data=dataclasses.replace(run.data, **vars(config.data))))
-        if "linear" in files:
-            shutil.copy(files["linear"], aside / "linear.safetensors")
+            copied.write_config(
+                dataclasses.replace(run, data=dataclasses.replace(run.data, **dataclasses.asdict(config.data)))
+            )
+        for name in files.keys() & set(LINEAR):
+            shutil.copy(files[name], temporary / f"{name}.safetensors")
         content = json.dumps(dataclasses.asdict(config), indent=1, ensure_ascii=False)
-        (aside / "model.json").write_text(content + "\n", encoding="utf-8")
+        (temporary / "model.json").write_text(content + "\n", encoding="utf-8")
         shutil.rmtree(directory, ignore_errors=True)

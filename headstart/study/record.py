@@ -132,7 +132,7 @@ class PretrainingRecord(_Record):
 class Try(_Record):
     """A learning rate, C of a logistic regression, or the weight of a mix, and what it reached on valid."""
 
-    rate: float
+    value: float
     accuracy: float | None = None
     loss: float | None = None
 
@@ -152,7 +152,7 @@ class TrialRecord(_Record):
     status: str
     error: str | None = None
     operations: float = 0.0
-    rate: float | None = None  # of the try that was chosen on valid
+    chosen: float | None = None  # the value of the try that is best on valid
     tries: list[Try] = field(default_factory=list)
     steps: int = 0
     epochs: float = 0.0
@@ -168,7 +168,7 @@ class TrialRecord(_Record):
     @property
     def valid_accuracy(self) -> float | None:
         """Of the try that was chosen."""
-        return next((one.accuracy for one in self.tries if one.rate == self.rate), None)
+        return next((one.accuracy for one in self.tries if one.value == self.chosen), None)
 
 
 Run = PretrainingRecord | TrialRecord
@@ -277,7 +277,7 @@ class StudyRecord(_Record):
     verdict: list[str]
     data: DataRecord
     model: ModelRecord
-    rates: list[float]
+    learning_rates: list[float]
     power: Power
     arms: list[ArmRecord]
     budgets: list[int]
@@ -360,7 +360,7 @@ def _json(path: Path) -> Any:
         raise IntegrityError(f"cannot be read ({error})", where=str(path), fix=_FIX) from error
 
 
-def parse(kind: Any, value: Any, path: str, place: str = "") -> Any:
+def parse(kind: Any, value: Any, path: str, key: str = "") -> Any:
     """JSON as the type asks for it; a number that is not finite counts as null."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
@@ -368,18 +368,18 @@ def parse(kind: Any, value: Any, path: str, place: str = "") -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         value = None
     if origin in (types.UnionType, typing.Union):
-        return None if value is None else parse(inner[0], value, path, place)
+        return None if value is None else parse(inner[0], value, path, key)
     if origin is list and isinstance(value, list):
-        return [parse(inner[0], part, path, f"{place}[{index}]") for index, part in enumerate(value)]
+        return [parse(inner[0], part, path, f"{key}[{index}]") for index, part in enumerate(value)]
     if origin is dict and isinstance(value, dict):
-        return {key: parse(inner[1], part, path, f"{place}[{key!r}]") for key, part in value.items()}
+        return {name: parse(inner[1], part, path, f"{key}[{name!r}]") for name, part in value.items()}
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
         cls, given = typing.cast(type, kind), {}
         for name, declared in fields_of(cls).items():
             if name not in value and declared.default is dataclasses.MISSING:
-                raise IntegrityError(f"{place}.{name} is missing".lstrip("."), where=path, fix=_FIX)
+                raise IntegrityError(f"{key}.{name} is missing".lstrip("."), where=path, fix=_FIX)
             if value.get(name) is not None or declared.default is dataclasses.MISSING:
-                given[name] = parse(declared.type, value[name], path, f"{place}.{name}")
+                given[name] = parse(declared.type, value[name], path, f"{key}.{name}")
         return cls(**given)
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
@@ -389,4 +389,4 @@ def parse(kind: Any, value: Any, path: str, place: str = "") -> Any:
         return value
     words = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
     wanted = words.get(origin or kind, "an object")
-    raise IntegrityError(f"{place.lstrip('.') or 'it'} is not {wanted}", where=path, fix=_FIX)
+    raise IntegrityError(f"{key.lstrip('.') or 'it'} is not {wanted}", where=path, fix=_FIX)

@@ -47,7 +47,7 @@ def summarise(
         verdict=[],
         data=r.parse(r.DataRecord, data.facts["data"], "data"),
         model=r.parse(r.ModelRecord, data.facts["model"], "model"),
-        rates=data.rates,
+        learning_rates=data.learning_rates,
         power=r.Power(items=items, seeds=study.seeds, points=detectable, sentence=sentence),
         arms=[r.ArmRecord(**arm._asdict()) for arm in arms],
         budgets=study.budgets,

@@ -27,15 +27,15 @@ def labels_to_match(budgets: Sequence[int], scratch: Sequence[np.ndarray], reach
     curve = _rising([np.asarray(table, dtype=float) for table in scratch])
     means, goal, last = [float(table.mean()) for table in curve], float(np.mean(reached)), len(curve) - 1
     beyond, below = goal > means[last] + ROUNDING, goal < means[0] - ROUNDING
-    place = _first_at(goal, means)
+    position = _first_at(goal, means)
 
     def is_possible(where: float) -> bool:
         gap = difference(_between(curve, where), reached)
         return gap.low <= 0 <= gap.high
 
-    inside = is_possible(place)  # not so where the arm is clearly outside scratch's whole curve
-    low, high = (_edge(place, end, is_possible) if inside else place for end in (0, last))
-    ends = (None if beyond else place, None if below else low, None if beyond else high)
+    inside = is_possible(position)  # not so where the arm is clearly outside scratch's whole curve
+    low, high = (_edge(position, end, is_possible) if inside else position for end in (0, last))
+    ends = (None if beyond else position, None if below else low, None if beyond else high)
     value, least, most = (None if end is None else _labels_at(budgets, end) for end in ends)
     return LabelsToMatch(value=value, low=least, high=most, beyond=beyond, below=below)
 
@@ -67,27 +67,27 @@ def _rising(tables: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _first_at(goal: float, means: Sequence[float]) -> float:
-    """The first place where a rising curve is at the goal: 1.5 is halfway from 1 to 2."""
+    """The first position where a rising curve is at the goal: 1.5 is halfway from 1 to 2."""
     after = int(np.searchsorted(means, goal - ROUNDING))
     if after == 0 or after == len(means):
         return float(min(after, len(means) - 1))
     return after - 1 + min(1.0, (goal - means[after - 1]) / (means[after] - means[after - 1]))
 
 
-def _between(curve: list[np.ndarray], place: float) -> np.ndarray:
-    before = min(int(place), len(curve) - 1)
-    after, part = min(before + 1, len(curve) - 1), place - before
+def _between(curve: list[np.ndarray], position: float) -> np.ndarray:
+    before = min(int(position), len(curve) - 1)
+    after, part = min(before + 1, len(curve) - 1), position - before
     return (1 - part) * curve[before] + part * curve[after]
 
 
-def _labels_at(budgets: Sequence[int], place: float) -> float:
-    before = min(int(place), len(budgets) - 1)
+def _labels_at(budgets: Sequence[int], position: float) -> float:
+    before = min(int(position), len(budgets) - 1)
     after = min(before + 1, len(budgets) - 1)
-    return float(budgets[before] * (budgets[after] / budgets[before]) ** (place - before))
+    return float(budgets[before] * (budgets[after] / budgets[before]) ** (position - before))
 
 
 def _edge(inside: float, end: float, is_possible: Callable[[float], bool]) -> float | None:
-    """The last possible place on the way to the end; None where the end is possible too."""
+    """The last possible position on the way to the end; None where the end is possible too."""
     if is_possible(end):
         return None
     for _ in range(HALVINGS):

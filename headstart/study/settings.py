@@ -45,10 +45,10 @@ def with_demo(config: StudyConfig, directory: Path) -> StudyConfig:
         return config
     if config.finetune.train or any(phase.corpus for phase in config.pretrain):
         raise UserError("--demo and files at once", fix="give --demo, or --corpus and --train")
-    place = directory / "demo"
-    write_demo(place, seed=0, null=config.study.demo == "null")
-    files = {name: str(place / f"{name}.jsonl") for name in ("train", "valid", "test")}
-    corpus = [str(place / "unlabelled.txt")]
+    demo = directory / "demo"
+    write_demo(demo, seed=0, null=config.study.demo == "null")
+    files = {name: str(demo / f"{name}.jsonl") for name in ("train", "valid", "test")}
+    corpus = [str(demo / "unlabelled.txt")]
     return dataclasses.replace(
         config,
         pretrain=[dataclasses.replace(phase, corpus=corpus) for phase in config.pretrain],

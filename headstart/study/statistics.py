@@ -25,8 +25,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, special
 
-LEVEL = 0.95
-_UPPER = (1 + LEVEL) / 2
+from headstart.inference.metrics import CONFIDENCE
+
+_UPPER = (1 + CONFIDENCE) / 2
+SEED_DEVIATION = 0.01  # one point; with 50 labels expect three
+_STABLE_SHARE, _POWER = 0.5, 0.8
 
 
 class Estimate(NamedTuple):
@@ -109,26 +112,24 @@ def macro_f1_table(predictions: np.ndarray, truth: np.ndarray, classes: int) -> 
 def holm(p_values: list[float]) -> list[float]:
     """Holm's adjustment: the chance of one false alarm or more among all of these stays below the level."""
     adjusted, worst = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(np.argsort(p_values, kind="stable")):
-        worst = max(worst, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = worst
+    for rank, index in enumerate(np.argsort(p_values, kind="stable")):
+        worst = max(worst, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = worst
     return adjusted
 
 
 def detectable(
-    items: int, seeds: int, accuracy: float = 0.8, seed_deviation: float = 0.01, arm_correlation: float = 0.5,
-    stable_share: float = 0.5, power: float = 0.8,
-) -> float:  # fmt: skip
-    """The smallest true difference, in points, that `difference` finds with this power at 5 %.
+    items: int, seeds: int, accuracy: float = 0.8, seed_deviation: float = SEED_DEVIATION, arm_correlation: float = 0.5
+) -> float:
+    """The smallest true difference, in points, that `difference` finds with a power of 80 % at 5 %.
 
-    Assumed: both arms are near `accuracy`; the standard deviation of each over seeds is `seed_deviation`
-    (0.01 is one point; with 50 labels expect three); being right in one arm and in the other correlate by
-    `arm_correlation`, so that at 0.8 and 0.5 the arms disagree on 16 % of the answers; `stable_share` of that
-    disagreement belongs to the items and would be there again with other seeds, the rest is noise.
+    Assumed: both arms are near `accuracy`; the standard deviation of each over seeds is `seed_deviation`; being right
+    in one arm and in the other correlate by `arm_correlation`, so that at 0.8 and 0.5 the arms disagree on 16 % of the
+    answers; half of that disagreement belongs to the items and would be there again with other seeds, the rest noise.
     """
     disagreement = 2 * accuracy * (1 - accuracy) * (1 - arm_correlation)
-    item_variance = disagreement * stable_share / items
-    seed_variance = (2 * seed_deviation**2 + disagreement * (1 - stable_share) / items) / seeds
+    item_variance = disagreement * _STABLE_SHARE / items
+    seed_variance = (2 * seed_deviation**2 + disagreement * (1 - _STABLE_SHARE) / items) / seeds
     if seeds == 1:  # the interval of one seed speaks of other items only
         item_variance, seed_variance = disagreement / items, 0.0
     # The estimate of the seeds' variance is a chi-square's: average the power over its quantiles.
@@ -142,21 +143,20 @@ def detectable(
 
     def missing(true_difference: float) -> float:
         above, below = (true_difference - half) / error, (-true_difference - half) / error
-        return float(np.mean(special.ndtr(above) + special.ndtr(below))) - power
+        return float(np.mean(special.ndtr(above) + special.ndtr(below))) - _POWER
 
     return 100 * float(optimize.brentq(missing, 0, 1000 * error))
 
 
-def detectable_sentence(items: int, seeds: int, points: float, seed_deviation: float = 0.01) -> str:
+def detectable_sentence(items: int, seeds: int, points: float) -> str:
     """What a study of this size can detect, in words."""
     size = f"with {items:,} test items and {seeds} seed{'s' * (seeds != 1)}"
     if points > 50:
         return f"{size} hardly any difference can be detected"
     if seeds == 1:
         return f"{size} you can detect {points:.1f} points, without accounting for variation over seeds"
-    number = f"{100 * seed_deviation:.2g}"
-    deviation = f"{number} point{'s' * (number != '1')}"
-    return f"{size} you can detect {points:.1f} points, if the standard deviation over seeds is {deviation}"
+    deviation = f"the standard deviation over seeds is {100 * SEED_DEVIATION:g} point"
+    return f"{size} you can detect {points:.1f} points, if {deviation}"
 
 
 # ---- the variances --------------------------------------------------------------------------------------

@@ -13,18 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from headstart.config.study import PRETRAINED, STUDY_TIME, StudyConfig, StudyPart
+from headstart.config.study import PRETRAINED, STUDY_TIME, WITHOUT_STEPS, StudyConfig, StudyPart
 from headstart.config.training import PretrainObjective
 from headstart.data.in_memory import Given
-from headstart.errors import UserError
+from headstart.errors import Log, UserError
 from headstart.hardware import available_cores
+from headstart.inference.predict import OnShare
 from headstart.machine import Device, choose
 from headstart.storage.atomic import atomic_write
 from headstart.storage.locks import run_lock
 from headstart.study.data import StudyData, labelled_sets, prepare, pretraining_operations, trial_operations
 from headstart.study.design import Pretraining, Trial, check, trials_of
-from headstart.study.execution.ray_workers import Resources, import_ray, run_on_ray
-from headstart.study.execution.scheduler import Task, TaskResult
+from headstart.study.execution.ray_workers import TaskResources, import_ray, run_on_ray
+from headstart.study.execution.scheduler import ScheduledTask, TaskResult
 from headstart.study.execution.workers import run_in_processes
 from headstart.study.given_data import given_data
 from headstart.study.model import keep_model
@@ -33,10 +34,9 @@ from headstart.study.recipes.recipe import Question, with_recipe
 from headstart.study.record import StudyRecord
 from headstart.study.results import summarise
 from headstart.study.settings import check_same, demo_config, settings_of, with_demo, with_start
-from headstart.study.trial import OnShare, machine_of, run_pretraining, run_trial
+from headstart.study.trial import machine_of, run_pretraining, run_trial
 
 Engine = Literal["processes", "ray"]
-Log = Callable[[str], None]
 RunTasks = Callable[..., dict[str, TaskResult]]
 GPU_JOBS = 4  # a small model leaves most of a GPU idle
 
@@ -132,15 +132,21 @@ def _pretrainings(data: StudyData) -> list[Pretraining]:
     return pretrainings
 
 
-def _tasks(data: StudyData, pretrainings: list[Pretraining]) -> list[Task]:
-    """Pretrainings first, because many trials wait for them; then the trials that wait for none."""
-    costs = [pretraining_operations(data, task.objective) for task in pretrainings]
-    tasks = [Task(task.name, (data, task), cost) for task, cost in zip(pretrainings, costs, strict=True)]
+def _tasks(data: StudyData, pretrainings: list[Pretraining]) -> list[ScheduledTask]:
+    """Pretrainings first, because many trials wait for them; then the trials that wait for none.
+
+    A pretraining has a GPU to itself: beside others it was lost to "unspecified launch failure" (docs/findings.md).
+    """
+    is_gpu, tasks = data.device == "cuda", []
+    for task in pretrainings:
+        cost = pretraining_operations(data, task.objective)
+        tasks.append(ScheduledTask(task.name, (data, task), cost, device="whole gpu" if is_gpu else "cpu"))
     for trial in trials_of(data.config.study):
         base = Pretraining.of(trial, data.config.study)
         cost = max(trial_operations(data, trial), 1.0)
         after = [*([base.name] if base else []), *(other.name for other in data.trials_before(trial))]
-        tasks.append(Task(trial.name, (data, trial), cost, tuple(after)))
+        is_network = is_gpu and trial.arm.kind not in WITHOUT_STEPS
+        tasks.append(ScheduledTask(trial.name, (data, trial), cost, tuple(after), "gpu" if is_network else "cpu"))
     return sorted(tasks, key=lambda task: (isinstance(task.argument[1], Trial), bool(task.after)))
 
 
@@ -153,15 +159,15 @@ def work(argument: tuple[StudyData, Pretraining | Trial], on_share: OnShare) -> 
         run_pretraining(data, task, on_share)
 
 
-def _is_done(task: Task) -> bool:
+def _is_done(task: ScheduledTask) -> bool:
     data, what = task.argument
     file = data.trial_file(what) if isinstance(what, Trial) else data.base(what) / "result.json"
     return bool(file.exists())
 
 
-def _summary(data: StudyData, tasks: list[Task]) -> str:
+def _summary(data: StudyData, tasks: list[ScheduledTask]) -> str:
     study, sets = data.config.study, data.facts["data"]
-    operations, rates = sum(task.cost for task in tasks), ", ".join(f"{rate:g}" for rate in data.rates)
+    operations, rates = sum(task.cost for task in tasks), ", ".join(f"{rate:g}" for rate in data.learning_rates)
     return (
         f"labelled rows: {sets['train']['rows']:,} train, {sets['valid']['rows']:,} valid, "
         f"{sets['test']['rows']:,} test; {len(data.labels)} classes\n"
@@ -177,13 +183,13 @@ def _engine(data: StudyData, jobs: int | None, engine: Engine, address: str | No
     room = min(max(1, cores // threads), GPU_JOBS if is_gpu else cores)
     if engine == "processes":
         return jobs or room, run_in_processes
-    resources = Resources(threads, 1 / GPU_JOBS if is_gpu else 0.0)
+    resources = TaskResources(threads, 1 / GPU_JOBS if is_gpu else 0.0)
     at_once = jobs or (None if address else room)
     return at_once, functools.partial(run_on_ray, resources=resources, address=address)
 
 
 def _run_missing(
-    data: StudyData, tasks: list[Task], jobs: int | None, run: RunTasks, on_progress: OnProgress, log: Log
+    data: StudyData, tasks: list[ScheduledTask], jobs: int | None, run: RunTasks, on_progress: OnProgress, log: Log
 ) -> dict[str, TaskResult]:
     """Run the tasks that are not done yet, and keep their times in timing.json."""
     missing = [task for task in tasks if not _is_done(task)]

@@ -5,6 +5,7 @@ again, and what was interrupted goes on as any run does. Nothing here reads a cl
 """
 
 import contextlib
+import dataclasses
 import json
 import math
 import shutil
@@ -21,6 +22,7 @@ from headstart.data.labels import LabelMap
 from headstart.data.splits import label_subset
 from headstart.errors import RunFailed, UserError
 from headstart.inference.evaluate import labelled_outputs
+from headstart.inference.predict import OnShare
 from headstart.machine import Machine, choose
 from headstart.runs.directory import MetricsFile
 from headstart.runs.linear import features as linear_features
@@ -35,16 +37,14 @@ from headstart.study.baselines import (
     tfidf,
 )
 from headstart.study.data import SETS, StudyData, lsa_texts, npz_bytes, trial_operations, trial_steps
-from headstart.study.design import MIXED, Pretraining, Seeds, Trial
+from headstart.study.design import MIXED, MIXES, Pretraining, Seeds, Trial
 from headstart.training.fit import Console
 from headstart.training.step_log import Progress
 from headstart.training.tasks.finetune import finetune
 from headstart.training.tasks.pretrain import pretrain
 
-OnShare = Callable[[float], None]
-
-# What a rate came to on valid, its curve there, and its run.
-Try = tuple[dict[str, Any], list[dict[str, float]], Path]
+# What a learning rate came to on valid, its curve there, and its run.
+TriedRun = tuple[dict[str, Any], list[dict[str, float]], Path]
 
 
 def machine_of(data: StudyData) -> Machine:
@@ -55,11 +55,11 @@ def machine_of(data: StudyData) -> Machine:
 
 def run_pretraining(data: StudyData, task: Pretraining, on_share: OnShare) -> None:
     """All phases, each from the one before; the last one is the base."""
-    config, place = data.config, data.base(task)
+    config, base = data.config, data.base(task)
     phases, before = config.pretrain, None
     steps = data.steps[task.objective]
     for number, phase in enumerate(phases):
-        out = place if number == len(phases) - 1 else place.with_name(f"{place.name}-phase-{number + 1}")
+        out = base if number == len(phases) - 1 else base.with_name(f"{base.name}-phase-{number + 1}")
         done, total = sum(steps[:number]), sum(steps)
 
         def on_step(progress: Progress, done: int = done, total: int = total) -> None:
@@ -94,7 +94,7 @@ def run_trial(data: StudyData, trial: Trial, on_share: OnShare) -> None:
     }
     facts |= {"operations": trial_operations(data, trial), **found}
     atomic_write(file, json.dumps(facts).encode() + b"\n")
-    _tidy(data, trial, found["rate"])
+    _tidy(data, trial, found["chosen"])
 
 
 def _without_steps(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
@@ -102,9 +102,8 @@ def _without_steps(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str
     if trial.arm.kind in BASELINES and before and before[0].budget == trial.budget:
         return _repeated(data, trial, before[0])
     valid_labels = LabelMap(data.labels).ids(data.sets()["valid"])
-    if trial.arm.kind == "combined":
-        first, second = (_probabilities(data, other) for other in before)
-        result = mix(first, second, valid_labels)
+    if trial.arm.kind in MIXES:
+        result = mix([_probabilities(data, other) for other in before], valid_labels)
     else:
         result = _baseline(data, trial, valid_labels)
     if trial.arm.kind in MIXED:
@@ -112,9 +111,9 @@ def _without_steps(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str
     if data.keeps_model(trial) and trial.arm.kind in ("tfidf", "lsa"):
         atomic_write(data.linear_file(trial), safetensors({n: _single(a) for n, a in result.arrays.items()}))
     return {
-        "rate": result.chosen, "steps": 0, "epochs": 0.0, "curve": [], "predictions": result.predictions.tolist(),
-        "tries": [{"rate": rate, "accuracy": accuracy, "loss": loss} for rate, accuracy, loss in result.tries],
-        **({"exponents": result.arrays["exponents"].tolist()} if trial.arm.kind == "combined" else {}),
+        "chosen": result.chosen, "steps": 0, "epochs": 0.0, "curve": [], "predictions": result.predictions.tolist(),
+        "tries": [{"value": value, "accuracy": accuracy, "loss": loss} for value, accuracy, loss in result.tries],
+        **({"exponents": result.arrays["exponents"].tolist()} if trial.arm.kind in MIXES else {}),
     }  # fmt: skip
 
 
@@ -128,7 +127,7 @@ def _repeated(data: StudyData, trial: Trial, first: Trial) -> dict[str, Any]:
     if trial.arm.kind in MIXED:
         atomic_write(data.probabilities_file(trial), data.probabilities_file(first).read_bytes())
     found = json.loads(data.trial_file(first).read_bytes())
-    return {name: found[name] for name in ("rate", "steps", "epochs", "curve", "predictions", "tries")}
+    return {name: found[name] for name in ("chosen", "steps", "epochs", "curve", "predictions", "tries")}
 
 
 def _baseline(data: StudyData, trial: Trial, valid_labels: np.ndarray) -> BaselineResult:
@@ -180,29 +179,29 @@ def _probabilities(data: StudyData, trial: Trial) -> BaselineResult:
 
 
 def _neural(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
-    """Try every rate on the same rows in the same order, choose on valid, and only then look at test."""
+    """Try every learning rate on the same rows in the same order, choose on valid, and only then look at test."""
     machine = machine_of(data)
     steps, epoch = trial_steps(data, trial)
-    tries: list[Try] = []
+    tries: list[TriedRun] = []
     failure: RunFailed | None = None
-    rates = data.rates_of(trial.arm)
-    for number, rate in enumerate(rates):
+    learning_rates = data.learning_rates_for(trial.arm)
+    for number, learning_rate in enumerate(learning_rates):
 
         def on_step(progress: Progress, number: int = number) -> None:
-            on_share((number + progress.step / progress.steps) / len(rates))
+            on_share((number + progress.step / progress.steps) / len(learning_rates))
 
-        out = data.trial_file(trial).parent / f"rate-{rate:g}"
+        out = data.trial_file(trial).parent / f"lr-{learning_rate:g}"
         try:
-            _finetune(data, trial, rate, out, machine, on_step)
-        except RunFailed as error:  # it diverged: this rate has lost, the others have not
+            _finetune(data, trial, learning_rate, out, machine, on_step)
+        except RunFailed as error:  # it diverged: this one has lost, the others have not
             failure = error
-            tries.append(({"rate": rate, "accuracy": 0.0, "loss": None}, [], out))
+            tries.append(({"value": learning_rate, "accuracy": 0.0, "loss": None}, [], out))
             continue
         curve = _curve(out, epoch)
         # The long scratch ends with its best on valid, the others with their last.
         end = max(curve, key=lambda p: p["accuracy"]) if trial.arm.kind == "scratch-long" else curve[-1]
-        tries.append(({"rate": rate, "accuracy": end["accuracy"], "loss": end["loss"]}, curve, out))
-    # The most accurate on valid; among equals the lowest loss, then the lowest rate.
+        tries.append(({"value": learning_rate, "accuracy": end["accuracy"], "loss": end["loss"]}, curve, out))
+    # The most accurate on valid; among equals the lowest loss, then the lowest learning rate.
     best, curve, out = max(tries, key=lambda tried: _merit(**tried[0]))
     if failure is not None and not curve:
         raise failure
@@ -211,19 +210,19 @@ def _neural(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
     if trial.arm.kind in MIXED:
         _keep_probabilities(data, trial, labelled_outputs(run, data.sets()["valid"], machine)[0], outputs)
     return {
-        "rate": best["rate"], "tries": [t for t, _, _ in tries], "steps": steps, "epochs": steps / epoch,
+        "chosen": best["value"], "tries": [t for t, _, _ in tries], "steps": steps, "epochs": steps / epoch,
         "curve": curve, "predictions": outputs.argmax(axis=1).tolist(),
     }  # fmt: skip
 
 
-def _merit(rate: float, accuracy: float, loss: float | None) -> tuple[float, float, float]:
-    return accuracy, -math.inf if loss is None else -loss, -rate
+def _merit(value: float, accuracy: float, loss: float | None) -> tuple[float, float, float]:
+    return accuracy, -math.inf if loss is None else -loss, -value
 
 
 def _finetune(
     data: StudyData,
     trial: Trial,
-    rate: float,
+    learning_rate: float,
     out: Path,
     machine: Machine,
     on_step: Callable[[Progress], None],
@@ -245,7 +244,7 @@ def _finetune(
         batch=config.batch, r_drop=config.r_drop, freeze="base" if arm.kind == "frozen" else "nothing",
         optimizer=config.part(
             # New weights have nothing to lose in the lower layers.
-            OptimizerConfig, learning_rate=rate, layer_decay=config.layer_decay if start else 1.0
+            OptimizerConfig, learning_rate=learning_rate, layer_decay=config.layer_decay if start else 1.0
         ),
         schedule=config.part(Schedule), average=config.part(Averaging), steps=steps, evaluate_every=every, keep=0,
         unfreeze_every=_unfreeze_every(data, trial, steps),
@@ -273,7 +272,7 @@ def _start(data: StudyData, trial: Trial) -> Path | None:
 
 def _shape(data: StudyData, objective: PretrainObjective | None) -> dict[str, Any]:
     """The fields of the base, all of them: a preset's name alone does not say what a study overrides."""
-    fields = vars(data.model_for(objective))
+    fields = dataclasses.asdict(data.model_for(objective))
     return {name: value for name, value in fields.items() if name not in ("vocab", "tokenizer")}
 
 
@@ -282,10 +281,10 @@ def _curve(run: Path, epoch: int) -> list[dict[str, float]]:
     return [{"epoch": r["step"] / epoch, "accuracy": r["accuracy"], "loss": r["loss"]} for r in valid]
 
 
-def _tidy(data: StudyData, trial: Trial, rate: float | None) -> None:
+def _tidy(data: StudyData, trial: Trial, chosen: float | None) -> None:
     """Weights and checkpoints of hundreds of trials would fill a disk; one run of each arm stays usable."""
-    for run in data.trial_file(trial).parent.glob("rate-*"):
+    for run in data.trial_file(trial).parent.glob("lr-*"):
         shutil.rmtree(run / "best", ignore_errors=True)
-        if not (data.keeps_model(trial) and run.name == f"rate-{rate:g}"):
+        if not (data.keeps_model(trial) and run.name == f"lr-{chosen:g}"):
             with contextlib.suppress(FileNotFoundError):
                 (run / "weights.safetensors").unlink()

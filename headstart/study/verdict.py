@@ -85,18 +85,20 @@ def _tfidf(record: StudyRecord) -> tuple[list[str], bool]:
 
 
 def _on_top(record: StudyRecord, mixes: list[str], tuned: list[str]) -> list[str]:
-    """What pretraining adds to what is had cheaply: to TF-IDF in a mix, and beyond LSA of the same text."""
+    """What pretraining adds to what is had cheaply: to TF-IDF and LSA in a mix, and beyond LSA of the same text."""
+    has_both = any(arm.kind == "tfidf-lsa" for arm in record.arms)
+    cheap, name = ("tfidf-lsa", "TF-IDF and LSA") if has_both else ("tfidf", "TF-IDF")
     best = [_best(record, names, max(record.budgets)) for names in (mixes, tuned)]
     of_mix, of_lsa = (
         _split([row for row in record.differences if (row.arm, row.against) == pair])
-        for pair in zip(best, ("tfidf", "lsa"), strict=True)
+        for pair in zip(best, (cheap, "lsa"), strict=True)
     )
     sentences = []
     if best[0]:
         signed = (("adds", of_mix[0]), ("costs", of_mix[1]))
         found = [f"{verb} {_over(rows)}" for verb, rows in signed if rows] or ["adds nothing clear"]
         who = "pretraining" if _has_learned(record, best[0]) else "this base"
-        sentences.append(f"On top of TF-IDF ({best[0]}), {who} {_joined(found)}.")
+        sentences.append(f"On top of {name} ({best[0]}), {who} {_joined(found)}.")
     if best[1] and any(arm.kind == "lsa" for arm in record.arms):
         signed = (("better", of_lsa[0]), ("worse", of_lsa[1]))
         budgets = [(word, [row.budget for row in rows]) for word, rows in signed if rows]

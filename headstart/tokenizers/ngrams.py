@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix, hstack
 
 _WORDS = re.compile(r"(?u)\b\w\w+\b")
 _SPACES = re.compile(r"\s\s+")
-_DENSE = 2**25  # keys below this are looked up in a table with a place for each of them
+_DENSE = 2**25  # keys below this are looked up in a table with an entry for each of them
 _CODE_POINTS = 0x110000
 
 
@@ -63,7 +63,7 @@ class Ngrams:
             return np.fromiter(flat, np.int64, ends[-1] + 1 if len(ends) else 0)
         joined = "".join(f"{text} " for text in units)
         codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.uint32)
-        numbers = _places(np.array([ord(one) for one in self.symbols], np.int64), codes, _CODE_POINTS)
+        numbers = _indices(np.array([ord(one) for one in self.symbols], np.int64), codes, _CODE_POINTS)
         numbers[ends] = -1
         return numbers
 
@@ -80,7 +80,7 @@ class Ngrams:
                 keys, bound = grams.astype(np.int64) * len(self.symbols) + last, size * len(self.symbols)
                 if min_df:
                     self.grams.append(_distinct(keys, bound))
-                grams, size = _places(self.grams[length - 2], keys, bound), len(self.grams[length - 2])
+                grams, size = _indices(self.grams[length - 2], keys, bound), len(self.grams[length - 2])
                 starts, grams = starts[grams >= 0], grams[grams >= 0]
             table = _table(rows[starts], grams, (len(units), size))
             if min_df and min_df > 1:  # a rare n-gram is in rarer ones only: none of those is missed
@@ -107,15 +107,15 @@ def _distinct(keys: np.ndarray, bound: int) -> np.ndarray:
     return np.flatnonzero(occurs)
 
 
-def _places(known: np.ndarray, keys: np.ndarray, bound: int) -> np.ndarray:
-    """The place of each key among the known ones, which are sorted; -1 where it is unknown."""
+def _indices(known: np.ndarray, keys: np.ndarray, bound: int) -> np.ndarray:
+    """The index of each key among the known ones, which are sorted; -1 where it is unknown."""
     if bound <= _DENSE:
         table = np.full(bound, -1, np.int32)
         table[known] = np.arange(len(known), dtype=np.int32)
         return table[keys]
-    places = np.searchsorted(known, keys)
-    is_known = np.append(known, -1)[places] == keys
-    return np.where(is_known, places, -1)
+    indices = np.searchsorted(known, keys)
+    is_known = np.append(known, -1)[indices] == keys
+    return np.where(is_known, indices, -1)
 
 
 def _table(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> csr_matrix:

@@ -18,19 +18,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
-from headstart.config.training import Normalisation
+from headstart.config.training import Normalisation, TokenizerKind
 from headstart.errors import UserError
 from headstart.randomness import stream
 from headstart.tokenizers.huggingface import BYTE_OF, in_order, normalised, normaliser
 from headstart.tokenizers.special_tokens import SPECIALS
 from headstart.tokenizers.tokenizer import Tokenizer
 
-Kind = Literal["bpe", "unigram", "wordpiece", "char"]
 Texts = Callable[[], Iterable[str]]  # called twice: to measure, and to learn
 SAMPLE_BYTES = 256 << 20
 
@@ -55,11 +54,11 @@ class CorpusStats:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainedTokenizer:
     """A trained tokenizer, and what it was trained on."""
 
     tokenizer: Tokenizer
-    kind: Kind
+    kind: TokenizerKind
     vocab_asked: int
     stats: CorpusStats
 
@@ -87,11 +86,11 @@ def train(
     texts: Texts,
     *,
     vocab: int = 8_000,
-    kind: Kind = "bpe",
+    kind: TokenizerKind = "bpe",
     normalise: Sequence[Normalisation] = (),
     sample_bytes: int = SAMPLE_BYTES,
     on_stage: Callable[[str], None] = lambda stage: None,
-) -> Training:
+) -> TrainedTokenizer:
     """Learn a vocabulary of at most `vocab` tokens, special ones included, from what `texts()` gives."""
     _refuse_small(vocab, kind, len(BYTE_OF) if kind in ("bpe", "unigram") else 0)
     ways = in_order(normalise)
@@ -102,11 +101,11 @@ def train(
     on_stage("learning")
     spec = _LEARNERS[kind](lambda: (normalised(text, ways) for text in sampled(texts(), stats)), vocab, stats)
     spec["normalizer"] = normaliser(ways)
-    return Training(Tokenizer(spec), kind, vocab, stats)
+    return TrainedTokenizer(Tokenizer(spec), kind, vocab, stats)
 
 
 def measure(
-    texts: Iterable[str], kind: Kind, sample_bytes: int = SAMPLE_BYTES, normalise: Sequence[Normalisation] = ()
+    texts: Iterable[str], kind: TokenizerKind, sample_bytes: int = SAMPLE_BYTES, normalise: Sequence[Normalisation] = ()
 ) -> CorpusStats:
     """Read everything once: how much it is, and how much of it has no white space."""
     text_bytes = unspaced_bytes = 0
@@ -150,7 +149,7 @@ def sampled(texts: Iterable[str], stats: CorpusStats) -> Iterator[str]:
         yield text[done:] if done else text
 
 
-def _refuse_small(vocab: int, kind: Kind, alphabet: int) -> None:
+def _refuse_small(vocab: int, kind: TokenizerKind, alphabet: int) -> None:
     # With no room for a piece besides the alphabet, the Unigram trainer stops at none at all.
     needs = {"special tokens": len(SPECIALS), "for the alphabet": alphabet, "for a piece": kind != "bpe"}
     least = sum(needs.values())
@@ -186,11 +185,11 @@ def _learn_unigram(texts: Texts, vocab: int, stats: CorpusStats) -> dict[str, An
         show_progress=False,
     )  # fmt: skip
     spec = _learned(_byte_level(models.Unigram()), texts, trainer)
-    spec["model"]["vocab"] = _settled(spec["model"]["vocab"])
+    spec["model"]["vocab"] = _rounded(spec["model"]["vocab"])
     return spec
 
 
-def _settled(vocab: list[list[Any]]) -> list[list[Any]]:
+def _rounded(vocab: list[list[Any]]) -> list[list[Any]]:
     """The same pieces with scores and order that do not depend on how the sums were added up.
 
     The library adds in the order of a hash table, which differs from run to run (by 1e-10 at most), and
@@ -199,8 +198,8 @@ def _settled(vocab: list[list[Any]]) -> list[list[Any]]:
     specials, learned = vocab[: len(SPECIALS)], vocab[len(SPECIALS) :]
     least = min(score for _, score in learned)
     unseen = {piece for piece, score in learned if len(piece) == 1 and score < least + 0.02565}
-    settled = [[piece, round(least if piece in unseen else score, 3)] for piece, score in learned]
-    return specials + sorted(settled, key=lambda pair: (-pair[1], pair[0]))
+    rounded = [[piece, round(least if piece in unseen else score, 3)] for piece, score in learned]
+    return specials + sorted(rounded, key=lambda pair: (-pair[1], pair[0]))
 
 
 def _learn_wordpiece(texts: Texts, vocab: int, stats: CorpusStats) -> dict[str, Any]:
@@ -246,6 +245,6 @@ def _learn_char(texts: Texts, vocab: int, stats: CorpusStats) -> dict[str, Any]:
     return json.loads(library.to_str())
 
 
-_LEARNERS: dict[Kind, Callable[[Texts, int, CorpusStats], dict[str, Any]]] = {
+_LEARNERS: dict[TokenizerKind, Callable[[Texts, int, CorpusStats], dict[str, Any]]] = {
     "bpe": _learn_bpe, "unigram": _learn_unigram, "wordpiece": _learn_wordpiece, "char": _learn_char,
 }  # fmt: skip

@@ -3,7 +3,6 @@
 Under several ranks all of them gather their shards and the first one writes; all of them read.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 
 from headstart.distributed import Ranks
-from headstart.errors import IntegrityError, UserError
+from headstart.errors import IntegrityError, Log, UserError
 from headstart.model.model import Model
 from headstart.runs import checkpoint
 from headstart.runs.directory import MetricsFile
@@ -50,7 +49,7 @@ class CheckpointManager:
     metrics: MetricsFile
     ranks: Ranks
     facts: dict[str, Any]
-    log: Callable[[str], None]
+    log: Log
 
     def save(self, state: LoopState, keep: int) -> None:
         """Write a checkpoint to resume from."""

@@ -82,7 +82,7 @@ class Prefetcher:
         self._batches: dict[int, Future[tuple[Batch, Tensors]]] = {}
 
     def __call__(self, number: int) -> tuple[Batch, Tensors]:
-        """The batch of this step; the next ones are begun."""
+        """The batch of this step; the next ones are started."""
         for next_number in range(number, max(number + 1, min(number + AHEAD, self._steps))):
             if next_number not in self._batches:
                 self._batches[next_number] = self._thread.submit(self._make, next_number)

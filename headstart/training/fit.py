@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from headstart.config.run import RunConfig
 from headstart.config.training import LoopConfig, Masking, OptimizerConfig, TrainingSettings, seconds_in
-from headstart.errors import DeviceLost, TryAgain
+from headstart.errors import DeviceLost, Log, TryAgain
 from headstart.inference.evaluate import Scores, evaluate
 from headstart.machine import Machine
 from headstart.model.model import Model
@@ -39,7 +39,7 @@ from headstart.training.tensorboard import EventFile, Tracker
 class Console:
     """Where a run reports to: lines for a person, and every step for a progress bar."""
 
-    log: Callable[[str], None] = lambda line: None
+    log: Log = lambda line: None
     on_step: Callable[[Progress], None] = lambda progress: None
     track: Tracker | None = None  # where the metrics go besides metrics.jsonl
     on_start: Callable[[Path], None] = lambda path: None  # called with the run's directory
@@ -55,7 +55,7 @@ class Session:
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """All that a training needs, as `build` of a task makes it."""
 
     config: RunConfig
@@ -98,7 +98,7 @@ def run_session(out: str | Path, machine: Machine, console: Console) -> Iterator
             raise DeviceLost(what, where=run.path, fix=fix) from error
 
 
-def fit(task: Task, session: Session, override_resume: bool = False) -> dict[str, Any]:
+def fit(task: TrainingTask, session: Session, override_resume: bool = False) -> dict[str, Any]:
     """Train to the end and write the result; a finished run is only read. The first rank reads and writes files."""
     run, machine, console = session.run, session.machine, session.console
     ranks, model = machine.ranks, task.model
@@ -153,7 +153,9 @@ def fit(task: Task, session: Session, override_resume: bool = False) -> dict[str
     return ranks.first(write_result)
 
 
-def _result(task: Task, session: Session, state: LoopState, scores: Scores | None, model: Model) -> dict[str, Any]:
+def _result(
+    task: TrainingTask, session: Session, state: LoopState, scores: Scores | None, model: Model
+) -> dict[str, Any]:
     """Write the final weights, and return the result: their digest and scores."""
     # The weights are the best ones now, or they were evaluated by a process that ended before this one.
     if task.valid is not None and (scores is None or task.config.loop.patience):
@@ -181,7 +183,7 @@ def _with_steps(config: RunConfig, steps: int) -> RunConfig:
     return dataclasses.replace(config, loop=dataclasses.replace(config.loop, steps=steps))
 
 
-def _start_run(task: Task, session: Session, override: bool) -> dict[str, Any]:
+def _start_run(task: TrainingTask, session: Session, override: bool) -> dict[str, Any]:
     """Whether the command fits what is there: the result of a finished run, or the steps to train."""
     run, log, config = session.run, session.console.log, task.config
     if not override:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from headstart.config.training import LoopConfig, OptimizerConfig
+from headstart.errors import Log
 from headstart.inference.evaluate import Scores, evaluate
 from headstart.kernels.adamw import AdamW
 from headstart.kernels.cross_entropy import unit_grad
@@ -64,7 +65,7 @@ class Training:
     loop: LoopConfig
     machine: Machine
     facts: dict[str, Any] = field(default_factory=dict)
-    log: Callable[[str], None] = print
+    log: Log = print
     on_step: Callable[[Progress], None] = lambda progress: None
     events: EventFile | None = None
     is_compiled: bool = False

@@ -3,12 +3,12 @@
 import contextlib
 import dataclasses
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
 from headstart.config.run import RunConfig
-from headstart.errors import MemoryFull, UserError
+from headstart.errors import Log, MemoryFull, UserError
 from headstart.hardware import free_bytes
 from headstart.machine import Machine
 from headstart.model.model import Into, Model, build, transfer
@@ -21,9 +21,7 @@ NUMBER_BYTES = 4
 STATE_NUMBERS = {"adamw": 2, "muon": 1, "muon-split": 1}
 
 
-def first_model(
-    config: RunConfig, machine: Machine, start: LoadedRun | None, log: Callable[[str], None], into: Into = "stack"
-) -> Model:
+def first_model(config: RunConfig, machine: Machine, start: LoadedRun | None, log: Log, into: Into = "stack") -> Model:
     """The model of a run, with the weights of its start; refused before it is built if it cannot be trained here."""
     check_memory(config, machine)
     with memory_full_is_try_again(config):
@@ -77,7 +75,7 @@ def _free_bytes(machine: Machine) -> int:
     return free_bytes() // machine.ranks.local_world
 
 
-def more_micro_batches(accumulate: int, size: int, log: Callable[[str], None]) -> int:
+def more_micro_batches(accumulate: int, size: int, log: Log) -> int:
     """After a GPU ran out of memory: twice as many micro-batches of the same batch of `size` examples."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headstart.config.training import LoopConfig
-from headstart.errors import RunFailed
+from headstart.errors import Log, RunFailed
 from headstart.objectives.batches import Batch
 from headstart.runs.directory import MetricsFile
 from headstart.training.checkpoints import LoopState
@@ -83,7 +83,7 @@ class StepLog:
     state: LoopState
     metrics: MetricsFile
     loop: LoopConfig
-    log: Callable[[str], None]
+    log: Log
     on_step: Callable[[Progress], None]
     reads_late: bool
 

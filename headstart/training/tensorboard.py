@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from headstart.errors import UserError
+from headstart.errors import Log, UserError
 
 Tracker = Literal["tensorboard"]
 Record = dict[str, Any]
@@ -46,7 +46,7 @@ def scalars(record: Record) -> dict[str, float]:
 class EventFile:
     """One event file, which replaces those of earlier processes."""
 
-    def __init__(self, run: Path, warn: Callable[[str], None]) -> None:
+    def __init__(self, run: Path, warn: Log) -> None:
         require("tensorboard")
         self.directory, self._warn = run / DIRECTORY, warn
         self._file: BinaryIO | None = None

@@ -90,7 +90,7 @@ def test_headstarts_stream_has_a_target_at_every_place_and_one_document():
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory):
+def reviews_directory(tmp_path_factory):
     directory = tmp_path_factory.mktemp("reviews")
     sys.path.insert(0, str(BENCHMARKS))
     import reviews
@@ -100,17 +100,19 @@ def material(tmp_path_factory):
     return directory
 
 
-def test_packed_and_padded_documents_are_as_many_tokens(material):
+def test_packed_and_padded_documents_are_as_many_tokens(reviews_directory):
     import reviews
     from gpu_training import masked_work
     from peers import padded_batches
 
-    found = reviews.read(material)
-    words, rows = found.tokenizer, 8
+    found = reviews.read(reviews_directory)
+    tokenizer, rows = found.tokenizer, 8
     assert found.lengths.tolist() == [len(row) for row in found.framed]
     assert found.lengths.max() <= found.longest == 64
     _, blocks = masked_work(tiny_shape(rows=rows, length=64), found)
-    batches = padded_batches(found.framed, rows, 64, words.id_of("pad"), words.id_of("mask"), words.size, 99)
+    batches = padded_batches(
+        found.framed, rows, 64, tokenizer.id_of("pad"), tokenizer.id_of("mask"), tokenizer.size, 99
+    )
     useful = np.mean([batch["attention_mask"].sum() for batch in batches])
     assert len(batches) == len(found.ids) // rows
     assert abs(blocks * 64 - useful) <= 64

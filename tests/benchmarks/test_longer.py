@@ -17,7 +17,7 @@ LINES = {
 
 
 @pytest.fixture
-def drawn(monkeypatch):
+def draw_chart(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import longer
 
@@ -27,18 +27,18 @@ def drawn(monkeypatch):
     return draw
 
 
-def test_the_same_data_give_the_same_bytes_and_other_data_others(drawn):
-    assert drawn() == drawn()
-    assert drawn() != drawn({**LINES, "rotary": [(16.5, 3.9), (48.5, 3.9)]})
+def test_the_same_data_give_the_same_bytes_and_other_data_others(draw_chart):
+    assert draw_chart() == draw_chart()
+    assert draw_chart() != draw_chart({**LINES, "rotary": [(16.5, 3.9), (48.5, 3.9)]})
 
 
-def test_it_is_an_svg_with_a_line_for_each_kind(drawn):
-    picture = drawn()
+def test_it_is_an_svg_with_a_line_for_each_kind(draw_chart):
+    picture = draw_chart()
     assert ElementTree.fromstring(picture).tag.endswith("svg")
     for colour in (BLUE, ORANGE, GREEN):
         assert colour.lower() in picture
-    assert GREEN.lower() not in drawn({kind: LINES[kind] for kind in ("sinusoidal", "learned")})
+    assert GREEN.lower() not in draw_chart({kind: LINES[kind] for kind in ("sinusoidal", "learned")})
 
 
-def test_a_kind_that_ends_is_crossed(drawn):
-    assert drawn().count(ORANGE.lower()) > drawn(ends={}).count(ORANGE.lower())
+def test_a_kind_that_ends_is_crossed(draw_chart):
+    assert draw_chart().count(ORANGE.lower()) > draw_chart(ends={}).count(ORANGE.lower())

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import tiny_runs
 import translators
+from expected_errors import refused
 
 from headstart.config.generation import GenerationConfig
 from headstart.data.labelled import read_pairs
-from headstart.errors import UserError
 from headstart.inference.evaluate import score_pairs
 from headstart.inference.metrics import TranslationScores
 from headstart.inference.translate import Translator
@@ -55,15 +55,15 @@ def test_the_best_on_valid_is_chosen_before_test_is_looked_at(multi30k, monkeypa
 
 
 def test_a_penalty_that_cannot_be_is_refused_before_the_training(multi30k):
-    with pytest.raises(UserError, match="length_penalty is 60"):
+    with refused("bad-value", "--length-penalty", "60"):
         multi30k.searches_of(GenerationConfig(beam=5), [1.0, 60.0])
 
 
 def test_the_line_has_what_the_run_that_is_kept_scores(multi30k, tmp_path, monkeypatch, capsys):
-    place = tmp_path / "multi30k-en-de"
-    place.mkdir()
+    directory = tmp_path / "multi30k-en-de"
+    directory.mkdir()
     for name, path in translators.files().items():
-        shutil.copy(path, place / f"{name}.tsv")
+        shutil.copy(path, directory / f"{name}.tsv")
     monkeypatch.setenv("HEADSTART_DATA", str(tmp_path))
 
     def ask(*more):
@@ -82,11 +82,11 @@ def test_the_line_has_what_the_run_that_is_kept_scores(multi30k, tmp_path, monke
     translator = Translator.of(load(tmp_path / "run"), tiny_runs.MACHINE)
     search = GenerationConfig(beam=2, length_penalty=chosen)
     for name in ("valid", "test"):
-        again = score_pairs(translator, read_pairs(place / f"{name}.tsv"), search).values
+        again = score_pairs(translator, read_pairs(directory / f"{name}.tsv"), search).values
         assert again == {key: line[name][key] for key in ("bleu", "chrf")}
     assert "test" not in json.loads((tmp_path / "run" / "result.json").read_text())
 
-    (place / "test.tsv").unlink()
+    (directory / "test.tsv").unlink()
     line, _ = ask("--valid-only")
     assert (line["test"], line["penalties"], line["length_penalty"]) == (None, {}, 1.0)
 
@@ -107,8 +107,8 @@ def test_what_it_starts_from_knows_the_three_languages_and_leaves_test_alone(mul
     monkeypatch.setattr(sys, "argv", [*common, *small, "--pair", "start", "--out", str(start)])
     multi30k.main()
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["test"] is None
-    words = load(start).tokenizer
-    assert [len(words.encode(text)) for text in ("a dog", "ein Hund", "un chien", "bonsoir")] == [2, 2, 2, 1]
+    tokenizer = load(start).tokenizer
+    assert [len(tokenizer.encode(text)) for text in ("a dog", "ein Hund", "un chien", "bonsoir")] == [2, 2, 2, 1]
     given = [
         "--pair",
         "start",

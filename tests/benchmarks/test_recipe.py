@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from expected_errors import refused
 
 from headstart.config.study import FinetunePart, PretrainPart, StudyConfig, StudyPart
 from headstart.config.toml import to_toml
@@ -95,14 +96,14 @@ def test_a_setting_that_there_is_not_is_refused(recipe, change):
 # ---- folds --------------------------------------------------------------------------------------------------
 
 
-def labelled_files(place, repeated=3):
+def labelled_files(directory, repeated=3):
     """Train and valid, some texts of train in valid again; and no test."""
-    place.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     rows = [{"text": r.french, "label": r.label} for r in reviews(0, "train", count=60)]
     again = [{**row, "text": row["text"].upper()} for row in rows[:repeated]]
     for name, lines in (("train", rows[:40]), ("valid", rows[40:] + again)):
-        (place / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    files = {name: str(place / f"{name}.jsonl") for name in ("train", "valid", "test")}
+        (directory / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    files = {name: str(directory / f"{name}.jsonl") for name in ("train", "valid", "test")}
     return StudyConfig(study=StudyPart(budgets=[40]), finetune=FinetunePart(**files))
 
 
@@ -147,7 +148,7 @@ def test_a_pretraining_that_reads_no_text_that_is_scored(recipe, tmp_path):
 def test_a_pretraining_of_other_settings_is_not_taken(recipe, tmp_path):
     (tmp_path / "before").mkdir()
     (tmp_path / "before" / "study.toml").write_text(to_toml({"tokenizer": {"vocab": 500}}))
-    with pytest.raises(UserError, match="other settings: vocab"):
+    with refused("bad-value", str(tmp_path / "before"), "vocab", "--pretrained"):
         recipe.with_pretraining(StudyConfig(), tmp_path / "before", tmp_path / "after")
     (tmp_path / "before" / "study.toml").write_text("")
     found = recipe.with_pretraining(StudyConfig(), tmp_path / "before", tmp_path / "after")
@@ -157,7 +158,7 @@ def test_a_pretraining_of_other_settings_is_not_taken(recipe, tmp_path):
 # ---- the whole of it ----------------------------------------------------------------------------------------
 
 
-def as_shared_data(place):
+def as_shared_data(directory):
     """The embedded corpus under the names of the files that the recipe reads; no row of test but its own."""
     texts = [review.french for review in reviews(0, "unlabelled", count=400)]
     for name, lines in (
@@ -166,15 +167,15 @@ def as_shared_data(place):
         ("fr-novels", texts[300:]),
     ):
         for part, chosen in (("train", lines[10:]), ("valid", lines[:10])):
-            path = place / name / f"{part}.txt.gz"
+            path = directory / name / f"{part}.txt.gz"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(gzip.compress("\n".join(chosen).encode()))
-    (place / "cls-books").mkdir()
+    (directory / "cls-books").mkdir()
     for part, count in (("train", 80), ("valid", 40), ("test", 60)):
         rows = [{"text": r.french, "label": r.label} for r in reviews(0, part, count=count)]
         data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        (place / "cls-books" / f"{part}.jsonl.gz").write_bytes(gzip.compress(data))
-    return place
+        (directory / "cls-books" / f"{part}.jsonl.gz").write_bytes(gzip.compress(data))
+    return directory
 
 
 TINY = [

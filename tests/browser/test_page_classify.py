@@ -1,4 +1,4 @@
-"""The tab Classify: it shows what `headstart predict` says, and the influences that the package computes."""
+"""The tab Classify: it shows what `headstart predict` says, and the attributions that the package computes."""
 
 import json
 
@@ -15,7 +15,7 @@ def predicted(capsys, tmp_path, kind, row):
     """What the command line says about a text or a pair."""
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    answer = commands.ask(capsys, ["predict", str(tiny_runs.path_of(kind)), str(file)])
+    answer = commands.invoke(capsys, ["predict", str(tiny_runs.path_of(kind)), str(file)])
     assert answer.code == 0
     return json.loads(answer.out)
 
@@ -36,7 +36,7 @@ def test_the_bars_are_those_of_predict(page, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["leave-one-out", "gradient"])
-def test_tokens_have_the_influences_of_the_package(page, method):
+def test_tokens_have_the_attributions_of_the_package(page, method):
     browser = page.open("classify", "classification")
     page.submit("classify", TEXT)
     browser.click(f"#classify input[value={method}]")
@@ -45,11 +45,11 @@ def test_tokens_have_the_influences_of_the_package(page, method):
     assert {"leave-one-out": "Leaving out", "gradient": "Gradient"}[method] in browser.texts("#classify figcaption")[0]
     assert browser.texts("#classify .tokens .token span") == [token.text.strip() or "␣" for token in found.tokens]
     numbers = [float(text.replace("−", "-")) for text in browser.texts("#classify .tokens small")]
-    largest = max(abs(token.influence) for token in found.tokens)
-    assert numbers == pytest.approx([token.influence for token in found.tokens], abs=max(0.0051, largest / 19))
+    largest = max(abs(token.attribution) for token in found.tokens)
+    assert numbers == pytest.approx([token.attribution for token in found.tokens], abs=max(0.0051, largest / 19))
     assert max(map(abs, numbers)) > 0
     kinds = browser.ask("[...document.querySelectorAll('#classify .tokens .token')].map(one => one.className)")
-    assert ["against" in kind for kind in kinds] == [token.influence < 0 for token in found.tokens]
+    assert ["against" in kind for kind in kinds] == [token.attribution < 0 for token in found.tokens]
 
 
 def test_a_token_tells_its_number_by_mouse_and_by_keyboard(page):

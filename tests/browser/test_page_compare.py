@@ -17,9 +17,9 @@ def test_both_runs_say_what_predict_says(page, capsys, tmp_path):
     said = page.submit("compare", TEXT)
     (tmp_path / "text.txt").write_text(TEXT + "\n", encoding="utf-8")
     labels = []
-    for place, kind in ((1, "classification"), (2, "char")):
-        column = f"#compare .pair section:nth-of-type({place})"
-        told = commands.ask(capsys, ["predict", str(tiny_runs.path_of(kind)), str(tmp_path / "text.txt")])
+    for number, kind in ((1, "classification"), (2, "char")):
+        column = f"#compare .pair section:nth-of-type({number})"
+        told = commands.invoke(capsys, ["predict", str(tiny_runs.path_of(kind)), str(tmp_path / "text.txt")])
         answer = json.loads(told.out)
         labels.append(answer["label"])
         assert browser.texts(f"{column} h3") == [kind]

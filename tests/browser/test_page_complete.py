@@ -25,7 +25,7 @@ def test_it_writes_what_generate_writes(page, capsys):
     settings(browser, temperature=0.9, top_k=40, top_p=0.9, seed=3, max_tokens=12)
     said = page.submit("complete", PROMPT)
     flags = ["--temperature=0.9", "--top-k=40", "--top-p=0.9", "--seed=3", "--max-tokens=12"]
-    told = commands.ask(capsys, ["generate", str(tiny_runs.path_of("causal")), PROMPT, *flags])
+    told = commands.invoke(capsys, ["generate", str(tiny_runs.path_of("causal")), PROMPT, *flags])
     assert told.code == 0
     written = browser.ask(
         """(() => { const copy = document.querySelector('#complete .tokens').cloneNode(true);

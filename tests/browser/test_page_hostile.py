@@ -14,7 +14,7 @@ PAYLOAD = (
 TOKEN = {
     "text": " " + PAYLOAD,
     "is_special": False,
-    "influence": 0.5,
+    "attribution": 0.5,
     "probability": 0.5,
     "rank": 2,
     "token": 1,
@@ -33,7 +33,7 @@ ANSWERS = {
     "/api/runs": {"version": PAYLOAD, "runs": [RUN, {**RUN, "name": "2" + PAYLOAD}], "studies": [{"name": PAYLOAD}],
                   "limits": stub_page.LIMITS},
     "/api/classify": {"label": PAYLOAD, "probabilities": {PAYLOAD: 0.7}, "is_cut": True,
-                      "influence": {"method": PAYLOAD, "of": PAYLOAD, "unit": PAYLOAD, "tokens": [TOKEN] * 2}},
+                      "attribution": {"method": PAYLOAD, "of": PAYLOAD, "unit": PAYLOAD, "tokens": [TOKEN] * 2}},
     "/api/generate": lambda: iter([{**TOKEN, "alternatives": [TOKEN]},
                                    {"stop": PAYLOAD, "token_count": 1, "notes": [PAYLOAD]}]),
     "/api/score": {"tokens": [TOKEN] * 2, "loss": 1.0, "perplexity": 2.7},

@@ -11,21 +11,21 @@ WIDTHS = "[...document.querySelectorAll('#translate .tie')].map(one => +one.getA
 
 
 @pytest.fixture
-def told(capsys, tmp_path):
+def printed(capsys, tmp_path):
     """What the command line says about the text."""
     (tmp_path / "text.txt").write_text(TEXT + "\n", encoding="utf-8")
-    answer = commands.ask(
+    answer = commands.invoke(
         capsys, ["translate", str(translators.path_of()), str(tmp_path / "text.txt"), "--beam", "5", "--json"]
     )
     assert answer.code == 0
     return json.loads(answer.out)
 
 
-def test_it_shows_the_translation_and_its_tokens(page, told):
+def test_it_shows_the_translation_and_its_tokens(page, printed):
     browser = page.open("translate", "translator-joint")
-    assert page.submit("translate", TEXT) == told["text"]
+    assert page.submit("translate", TEXT) == printed["text"]
     written = browser.texts("#translate .alignment .tokens:last-child .token")
-    assert written == [token.strip() or "␣" for token in told["tokens"]]
+    assert written == [token.strip() or "␣" for token in printed["tokens"]]
 
 
 def test_lines_are_as_thick_as_the_weights(page, served):

@@ -46,7 +46,7 @@ SMALLEST_TEXT = """Math.min(...[...document.querySelectorAll('[role=img] svg')]
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory):
+def large_report(tmp_path_factory):
     """The report of a study with many arms and budgets, and a failed trial."""
     found = synthetic_study.study(
         budgets=(50, 100, 200, 400, 800, 1600), seeds=3, objectives=("causal", "masked", "masked-nsp"),
@@ -57,7 +57,7 @@ def many(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory):
+def hostile_report(tmp_path_factory):
     """The report of a study with the payload in every text."""
     found = _poisoned(synthetic_study.study(budgets=(50, 200), seeds=2))
     return write_report(synthetic_study.write(tmp_path_factory.mktemp("hostile"), found))
@@ -72,7 +72,7 @@ def _poisoned(value, key=""):
 
 
 @pytest.mark.parametrize(("width", "dark"), VIEWS)
-@pytest.mark.parametrize("which", ["many", "hostile"])
+@pytest.mark.parametrize("which", ["large_report", "hostile_report"])
 def test_the_page_opens_in_silence_and_asks_for_nothing(browser, request, tmp_path, which, width, dark):
     path = request.getfixturevalue(which)
     browser.open(path, width, dark)
@@ -87,19 +87,19 @@ def test_the_page_opens_in_silence_and_asks_for_nothing(browser, request, tmp_pa
 
 
 @pytest.mark.parametrize("width", [1200, 390])
-def test_labels_of_charts_can_be_read_and_do_not_overlap(browser, many, width):
-    browser.open(many, width)
+def test_labels_of_charts_can_be_read_and_do_not_overlap(browser, large_report, width):
+    browser.open(large_report, width)
     browser.ask("document.querySelectorAll('details').forEach(part => part.open = true)")
     assert browser.ask(SMALLEST_TEXT) > 9.5
     assert browser.ask(OUTSIDE) == []
     assert browser.ask(OVERLAPS) == []
 
 
-def test_the_night_is_dark_and_paper_is_white(browser, many):
+def test_the_night_is_dark_and_paper_is_white(browser, large_report):
     colours = "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.querySelector('text')).fill]"
-    day = browser.open(many).ask(colours)
-    night = browser.open(many, dark=True).ask(colours)
-    paper = browser.open(many, dark=True, media="print").ask(colours)
+    day = browser.open(large_report).ask(colours)
+    night = browser.open(large_report, dark=True).ask(colours)
+    paper = browser.open(large_report, dark=True, media="print").ask(colours)
     assert day == paper
     assert _lightness(day[0]) > 240 > 80 > _lightness(day[1])
     assert _lightness(night[0]) < 40 < 200 < _lightness(night[1])
@@ -109,19 +109,19 @@ def _lightness(colour):
     return sum(int(part) for part in colour[4:-1].split(",")) / 3
 
 
-def test_it_prints_with_everything_that_is_folded(browser, many):
-    browser.open(many)
+def test_it_prints_with_everything_that_is_folded(browser, large_report):
+    browser.open(large_report)
     answer = browser.driver.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})
     assert base64.b64decode(answer["data"])[:5] == b"%PDF-"
-    browser.open(many, media="print")
+    browser.open(large_report, media="print")
     heights = browser.ask("[...document.querySelectorAll('details table')].map(table => table.offsetHeight)")
     assert len(heights) >= 3
     assert min(heights) > 50
     assert browser.ask("getComputedStyle(document.querySelector('nav')).display") == "none"
 
 
-def test_sections_are_reached_by_the_keyboard(browser, many):
-    browser.open(many)
+def test_sections_are_reached_by_the_keyboard(browser, large_report):
+    browser.open(large_report)
     browser.driver.find_element("css selector", "nav a[href='#costs']").click()
     assert browser.ask("location.hash") == "#costs"
     assert browser.requests()[1:] == []

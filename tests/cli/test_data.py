@@ -171,7 +171,7 @@ NAMES = ["unlabelled.txt", "train.jsonl", "valid.jsonl", "test.jsonl"]
 
 
 @pytest.fixture
-def small(monkeypatch):
+def small_demo(monkeypatch):
     """The corpus with few rows, so that it is written at once."""
     for sizes in (demo.SIZES, demo.PAIR_SIZES):
         for split in sizes:
@@ -181,14 +181,14 @@ def small(monkeypatch):
     demo._whole_split.cache_clear()
 
 
-def test_the_verb_prints_the_files_and_what_to_try_next(small, tmp_path, capsys):
+def test_the_verb_prints_the_files_and_what_to_try_next(small_demo, tmp_path, capsys):
     data_demo(out=tmp_path / "my demo")
     page = capsys.readouterr().out
     assert all(name in page for name in NAMES)
     assert f"headstart tokenizer '{tmp_path}/my demo/unlabelled.txt'" in page.replace("\n", "")
 
 
-def test_the_verb_answers_in_json(small, tmp_path, capsys):
+def test_the_verb_answers_in_json(small_demo, tmp_path, capsys):
     data_demo(out=tmp_path, null=True, common=Common(seed=2, json=True))
     answer = json.loads(capsys.readouterr().out)
     assert (answer["seed"], answer["null"], answer["written"]) == (2, True, True)

@@ -5,7 +5,7 @@ import json
 import pytest
 import tiny_runs
 import translators
-from commands import ask
+from commands import invoke
 
 from headstart.inference.evaluate import evaluate_run
 
@@ -91,12 +91,12 @@ def test_evaluate_prints_scores_and_signatures(capsys):
         "--device",
         "cpu",
     ]
-    answer = ask(capsys, [*command, "--precision", "fp32"])
+    answer = invoke(capsys, [*command, "--precision", "fp32"])
     assert answer.code == 0, answer.err
     for name in ("cross_entropy", "perplexity", "bleu", "chrf", "rows"):
         assert name in answer.out
     assert "tok:13a" in answer.out
-    found = json.loads(ask(capsys, [*command, "--json", "--beam", "1"]).out)
+    found = json.loads(invoke(capsys, [*command, "--json", "--beam", "1"]).out)
     assert found["objective"] == "translation"
     assert found["count"] == 15
     assert found["signatures"].keys() == {"bleu", "chrf"}

@@ -105,7 +105,7 @@ def attention(tmp_path, monkeypatch, capsys):
     """Runs `explain attention` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     flags = ["--device", "cpu", "--precision", "fp32", "--threads", "1"]
-    return lambda run, *words: commands.ask(capsys, ["explain", "attention", str(run), *words, *flags])
+    return lambda run, *words: commands.invoke(capsys, ["explain", "attention", str(run), *words, *flags])
 
 
 @pytest.mark.parametrize("kind", ["causal", "masked", "masked-nsp", "classification", "multilabel", "regression"])

@@ -14,14 +14,13 @@ import pytest
 import small
 import tiny_runs
 import translators
-from commands import ask
+from commands import invoke
 
 from headstart.config.generation import GenerationConfig
 from headstart.config.reading import DEFAULT_READING
 from headstart.errors import visible
-from headstart.inference import translate as translating
 from headstart.inference.generate import generate
-from headstart.inference.translate import Translated, Translator, lines_of, translate
+from headstart.inference.translate import Candidate, Translated, Translator, lines_of, translate
 
 
 def typed(monkeypatch, text):
@@ -125,16 +124,16 @@ def test_the_verb_prints_the_best_with_their_scores(capsys):
         "--precision",
         "fp32",
     ]
-    answer = ask(capsys, [*command, "--beam", "3", "--count", "2", "--max-tokens", "5", "--json"])
+    answer = invoke(capsys, [*command, "--beam", "3", "--count", "2", "--max-tokens", "5", "--json"])
     assert answer.code == 0, answer.err
     found = json.loads(answer.out)["continuations"]
     assert len(found) == 2
     assert found[0]["score"] >= found[1]["score"]
-    plain = ask(capsys, [*command, "--beam", "3", "--max-tokens", "5"])
+    plain = invoke(capsys, [*command, "--beam", "3", "--max-tokens", "5"])
     assert plain.out == f"le livre{found[0]['text']}\n"
-    refused = ask(capsys, [*command, "--beam", "3", "--greedy"])
+    refused = invoke(capsys, [*command, "--beam", "3", "--greedy"])
     assert (refused.code, "[conflict]: --greedy with --beam" in refused.err) == (2, True)
-    assert ask(capsys, [*command, "--beam", "2", "--count", "3"]).code == 2
+    assert invoke(capsys, [*command, "--beam", "2", "--count", "3"]).code == 2
 
 
 # ---- translate: lines in, their translations out -----------------------------------------------------------
@@ -161,7 +160,7 @@ def ids(found):
 def run_verb(capsys, tmp_path, text, *flags):
     (tmp_path / "in.txt").write_text(text, encoding="utf-8")
     path = str(translators.path_of())
-    return ask(
+    return invoke(
         capsys,
         ["translate", path, str(tmp_path / "in.txt"), "--device", "cpu", "--precision", "fp32", *flags],
     )
@@ -182,7 +181,7 @@ def test_standard_input_is_the_default(capsys, monkeypatch):
         pass
 
     monkeypatch.setattr(sys, "stdin", Piped(io.BytesIO(b"la fin.\nla fin.\n")))
-    answer = ask(capsys, ["translate", str(translators.path_of()), "--device", "cpu", "--precision", "fp32"])
+    answer = invoke(capsys, ["translate", str(translators.path_of()), "--device", "cpu", "--precision", "fp32"])
     assert answer.code == 0, answer.err
     first, second = answer.out.splitlines()
     assert first == second
@@ -217,7 +216,7 @@ def test_gzip_on_standard_input_is_read_as_a_whole(monkeypatch):
 
 def test_what_is_printed_is_escaped_for_a_terminal_alone(capsys, tmp_path, monkeypatch):
     text = "می\u200cخواهم\tco\u00adop \x1b[31m"
-    made = Translated([translating.Candidate(text, -1.0, [5])] * 2, [5], False, False)
+    made = Translated([Candidate(text, -1.0, [5])] * 2, [5], False, False)
     monkeypatch.setattr(Translator, "translate", lambda *_: iter([made]))
     assert run_verb(capsys, tmp_path, "x\n").out == text + "\n"
     listed = run_verb(capsys, tmp_path, "x\n", "--n-best", "2").out
@@ -279,16 +278,16 @@ def test_flags_that_cannot_be_are_refused(capsys, tmp_path, flags, says):
 
 def test_a_run_that_does_not_translate_says_what_it_is_for(capsys, tmp_path):
     (tmp_path / "in.txt").write_text("la fin.\n")
-    answer = ask(capsys, ["translate", str(tiny_runs.path_of("causal")), str(tmp_path / "in.txt")])
+    answer = invoke(capsys, ["translate", str(tiny_runs.path_of("causal")), str(tmp_path / "in.txt")])
     assert answer.code == 2
     assert str(tiny_runs.path_of("causal")) in answer.err
-    answer = ask(capsys, ["generate", str(translators.path_of()), "la fin"])
+    answer = invoke(capsys, ["generate", str(translators.path_of()), "la fin"])
     assert answer.code == 2
     assert "`headstart translate` serves it" in answer.err
 
 
 def test_a_table_is_not_lines(capsys, tmp_path):
     (tmp_path / "in.csv").write_text("text\nla fin\n")
-    answer = ask(capsys, ["translate", str(translators.path_of()), str(tmp_path / "in.csv"), "--device", "cpu"])
+    answer = invoke(capsys, ["translate", str(translators.path_of()), str(tmp_path / "in.csv"), "--device", "cpu"])
     assert answer.code == 2
     assert str(tmp_path / "in.csv") in answer.err

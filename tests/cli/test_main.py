@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from refusals import refused
+from expected_errors import refused
 
 from headstart.cli.main import run
 from headstart.errors import HeadstartError, IntegrityError, RunFailed, TryAgain, UserError, visible

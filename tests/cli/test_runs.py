@@ -8,7 +8,7 @@ import tiny_runs
 
 
 @pytest.fixture
-def zoo(tmp_path):
+def runs(tmp_path):
     """A good run, one that started from it, one that stopped on its way, and five that are broken."""
     top = tmp_path / "runs"
     for kind in ("causal", "classification"):
@@ -35,13 +35,13 @@ def zoo(tmp_path):
     return top
 
 
-def test_runs_lists_what_is_there_and_what_is_broken_and_why(cli, zoo):
-    code, out, _ = cli("runs", zoo, "--json")
+def test_runs_lists_what_is_there_and_what_is_broken_and_why(cli, runs):
+    code, out, _ = cli("runs", runs, "--json")
     assert code == 0
     found = {run["name"]: run for run in json.loads(out)["runs"]}
     assert "notes" not in found
     causal, tuned, halfway = found["causal"], found["classification"], found["study/trials/halfway"]
-    result = json.loads((zoo / "causal" / "result.json").read_text())
+    result = json.loads((runs / "causal" / "result.json").read_text())
     assert (causal["state"], causal["objective"], causal["start"]) == ("finished", "causal", "scratch")
     assert causal["parameters"] == result["parameters"]
     assert (causal["step"], causal["steps"]) == (4, 4)
@@ -60,8 +60,8 @@ def test_runs_lists_what_is_there_and_what_is_broken_and_why(cli, zoo):
     assert "not UTF-8" in reasons["b-\x1b[31mbytes"]
 
 
-def test_runs_as_a_table_shows_escapes_and_reasons(cli, zoo):
-    code, out, _ = cli("runs", zoo)
+def test_runs_as_a_table_shows_escapes_and_reasons(cli, runs):
+    code, out, _ = cli("runs", runs)
     assert code == 0
     assert "\x1b" not in out
     assert "b-\\x1b[31mbytes" in out

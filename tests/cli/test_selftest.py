@@ -7,7 +7,7 @@ import tempfile
 from typing import get_args
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.cli.options import Common
 from headstart.cli.selftest import selftest

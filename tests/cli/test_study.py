@@ -5,7 +5,8 @@ import json
 
 import pytest
 import synthetic_study
-from commands import ask
+from commands import invoke
+from expected_errors import refused
 from small_study import MODEL, small_config, write_files
 
 from headstart.cli.main import run as headstart
@@ -13,7 +14,6 @@ from headstart.cli.options import Common
 from headstart.cli.study import STUDY, starting_config, with_flags
 from headstart.config.study import FinetunePart, PretrainPart, StudyConfig, StudyPart
 from headstart.config.toml import to_toml
-from headstart.errors import UserError
 from headstart.report.page import report_page
 from headstart.study.record import StudyRecord
 
@@ -29,11 +29,19 @@ def run(words, capsys):
 @pytest.fixture(scope="module")
 def study_file(tmp_path_factory):
     """A STUDY.toml of seconds."""
-    place = tmp_path_factory.mktemp("study")
-    config = small_config(write_files(place / "files"), arms=["majority", "scratch", "finetuned"], budgets=[10])
+    directory = tmp_path_factory.mktemp("study")
+    config = small_config(write_files(directory / "files"), arms=["majority", "scratch", "finetuned"], budgets=[10])
     settings = {**dataclasses.asdict(config), "model": MODEL}
-    (place / "STUDY.toml").write_text(to_toml(settings))
-    return place / "STUDY.toml"
+    (directory / "STUDY.toml").write_text(to_toml(settings))
+    return directory / "STUDY.toml"
+
+
+def test_a_flag_wins_over_the_file_even_with_its_default_value():
+    config = StudyConfig(study=StudyPart(seed=5, precision="fp32"))
+    asked = with_flags(config, {}, {}, None, [], Common(seed=0, precision="auto")).study
+    assert (asked.seed, asked.precision) == (0, "auto")
+    kept = with_flags(config, {}, {}, None, [], Common()).study
+    assert (kept.seed, kept.precision) == (5, "fp32")
 
 
 def test_a_study_ends_with_verdict_table_and_report(study_file, tmp_path, capsys):
@@ -85,13 +93,13 @@ def test_a_study_ends_with_verdict_table_and_report(study_file, tmp_path, capsys
 def test_a_failed_trial_is_exit_1_with_the_rest_done(study_file, tmp_path, capsys):
     broken = tmp_path / "s" / "trials" / "scratch-b10-s0"
     broken.mkdir(parents=True)
-    (broken / "rate-0.001").write_text("a file where a directory has to be")
+    (broken / "lr-0.001").write_text("a file where a directory has to be")
     code, out, err = run(
         ["study", str(study_file), "--seeds", "1", "--out", str(tmp_path / "s"), "--jobs", "2"], capsys
     )
     assert code == 1
     assert "1 of 4 trials and pretrainings failed" in err
-    assert "rate-0.001" in err
+    assert "lr-0.001" in err
     assert "accuracy, %" in out
 
 
@@ -164,7 +172,7 @@ def test_where_a_study_begins(tmp_path):
     config, model = starting_config(tmp_path / "s.toml", None, {})
     assert (config.pretrain[0].corpus, model) == (["b.txt"], {"width": 8})
     assert starting_config(tmp_path / "s.toml", ["c.txt"], {})[0].pretrain[0].corpus == ["c.txt"]
-    with pytest.raises(UserError, match="--demo and files"):
+    with refused("bad-value", "--demo", "--corpus", "--train"):
         starting_config(None, ["a.txt"], {"demo": "plain"})
 
 
@@ -173,19 +181,19 @@ def test_where_a_study_begins(tmp_path):
 
 def test_the_verb_writes_the_report_again(tmp_path, capsys):
     synthetic_study.write(tmp_path, synthetic_study.study(budgets=(50,), seeds=1))
-    answer = ask(capsys, ["report", str(tmp_path), "--json"])
+    answer = invoke(capsys, ["report", str(tmp_path), "--json"])
     assert answer.code == 0
     assert json.loads(answer.out) == {
         "report": str(tmp_path / "report.html"), "results": str(tmp_path / "results.csv"),
     }  # fmt: skip
     expected = report_page(StudyRecord.load(tmp_path))
     assert (tmp_path / "report.html").read_text() == expected
-    assert "wrote" in ask(capsys, ["report", str(tmp_path)]).out
+    assert "wrote" in invoke(capsys, ["report", str(tmp_path)]).out
 
 
 def test_the_verb_has_exit_codes(tmp_path, capsys):
-    answer = ask(capsys, ["report", str(tmp_path)])
+    answer = invoke(capsys, ["report", str(tmp_path)])
     assert answer.code == 2
     assert str(tmp_path) in answer.err
     (tmp_path / "study.json").write_text("{}")
-    assert ask(capsys, ["report", str(tmp_path)]).code == 3
+    assert invoke(capsys, ["report", str(tmp_path)]).code == 3

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tiny_runs
 import translators
-from commands import ask
+from commands import invoke
 
 from headstart.cli import train
 from headstart.cli.options import Common
@@ -84,7 +84,7 @@ SMALL = [
 
 def pretrained(capsys, out, *flags):
     corpus = str(tiny_runs.files()["corpus"])
-    return ask(capsys, ["pretrain", "--corpus", corpus, "--out", str(out), *SMALL, *flags])
+    return invoke(capsys, ["pretrain", "--corpus", corpus, "--out", str(out), *SMALL, *flags])
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_shares_that_are_no_parts_of_a_whole_are_refused(capsys, tmp_path, flags
 def tune(capsys, out, *flags):
     files = translators.files()
     shape = ["--width", "16", "--ffn", "24", "--heads", "2", "--depth", "1", "--decoder-depth", "1"]
-    return ask(
+    return invoke(
         capsys,
         ["finetune", "--task", "translation", "--train", str(files["train"]), "--valid", str(files["valid"]),
          "--test", str(files["test"]), "--out", str(out), *shape, "--vocab", "320", "--length", "32", "--steps", "2",
@@ -169,7 +169,7 @@ def test_flags_for_labels_are_refused(capsys, tmp_path, flags):
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_flags_for_translation_are_refused_elsewhere(capsys, tmp_path, flags, task):
     command = ["finetune", "--task", task, "--train", "nowhere.tsv", "--out", str(tmp_path / "run")]
-    answer = ask(capsys, [*command, *flags])
+    answer = invoke(capsys, [*command, *flags])
     assert answer.code == 2
     assert f"{flags[0]} with --task {task}" in answer.err
     assert not (tmp_path / "run").exists()

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.generation import BEAM_OF_FIVE, SAMPLED, GenerationConfig
 

@@ -1,7 +1,7 @@
 """What a model may be."""
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.model import HeadConfig, check_head, usual_pooling
 from headstart.config.presets import preset

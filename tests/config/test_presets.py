@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.model import ModelConfig
 from headstart.config.presets import PRESETS, preset

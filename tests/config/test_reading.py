@@ -1,7 +1,7 @@
 """How files are read: one configuration, in parts that other settings share."""
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.reading import DEFAULT_READING, DocumentSplit, Reading, RowReading
 

@@ -1,7 +1,7 @@
 """Defaults that depend on something else."""
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.presets import preset
 from headstart.config.resolve import pretraining_learning_rate, resolved

@@ -1,6 +1,6 @@
 """The parts of a STUDY.toml."""
 
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.schema import build
 from headstart.config.study import FinetunePart, PretrainPart, StudyConfig, StudyPart

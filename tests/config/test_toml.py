@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
+from expected_errors import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.config.schema import build
 from headstart.config.toml import read_toml, to_toml

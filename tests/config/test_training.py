@@ -1,7 +1,7 @@
 """The settings of trainings."""
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.training import (
     FinetuneSettings,

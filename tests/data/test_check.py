@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.data.check import check_data
 

@@ -3,7 +3,7 @@
 import hashlib
 import os
 
-from refusals import refused
+from expected_errors import refused
 
 from headstart.data.fingerprints import BLOCK_BYTES, fingerprint, is_unchanged
 

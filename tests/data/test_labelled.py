@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import small
-from refusals import refused
+from expected_errors import refused
 
 from headstart.data.labelled import LabelledSet, read_labelled, read_pairs
 from headstart.data.labels import LabelMap, class_counts, label_warnings

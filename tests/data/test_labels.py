@@ -1,7 +1,7 @@
 """Labels that are probably not meant, never seen, or too few."""
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.data.labelled import LabelledSet
 from headstart.data.labels import LabelMap, label_warnings
@@ -23,7 +23,7 @@ def test_labels_that_look_like_one_are_warned_of_with_counts(other):
     assert f"'{other}' (2 rows)" in warning.message
     assert "'pos' (5 rows)" in warning.message
     assert warning.count == 2
-    assert "train.csv:11" in warning.places
+    assert "train.csv:11" in warning.locations
 
 
 def test_numbers_written_in_two_ways_are_warned_of():
@@ -37,7 +37,7 @@ def test_labels_that_differ_in_signs_are_different(labels):
 
 def test_a_label_twice_in_one_row_is_warned_of():
     rows = labelled([("a", "b"), ("a", "a"), ("b",)], task="multilabel")
-    assert warned(rows)["repeated_label"].places == ("train.csv:3",)
+    assert warned(rows)["repeated_label"].locations == ("train.csv:3",)
 
 
 def test_one_text_with_two_labels_is_warned_of_with_counts():
@@ -45,7 +45,7 @@ def test_one_text_with_two_labels_is_warned_of_with_counts():
     warning = warned(labelled(["1", "0", "0", "1", "1", "1"], texts))["conflicting_labels"]
     assert warning.count == 1
     assert "1 text has different labels, in 3 rows" in warning.message
-    assert warning.places == ("train.csv:2", "train.csv:4", "train.csv:5")
+    assert warning.locations == ("train.csv:2", "train.csv:4", "train.csv:5")
 
 
 def test_one_text_with_two_numbers_is_warned_of_in_regression():

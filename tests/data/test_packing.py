@@ -1,9 +1,9 @@
 """Packed blocks: together they are the stream, each once an epoch, whoever asks and when."""
 
 import numpy as np
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 from small import store_of
 
 from headstart.data.packing import PackedBlocks

@@ -4,7 +4,7 @@ import gzip
 import json
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.reading import Reading
 from headstart.data.labelled import read_pairs

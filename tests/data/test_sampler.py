@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.data.sampler import LengthBuckets, examples_at, shuffled
 from headstart.randomness import stream

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 from small import store_of
 
 from headstart.data.sentence_pairs import SentencePairs

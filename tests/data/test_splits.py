@@ -4,9 +4,9 @@ import random
 from collections import Counter
 
 import pytest
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.data.leakage.text_key import text_key
 from headstart.data.splits import label_subset, split_by_hash

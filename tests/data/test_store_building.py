@@ -4,7 +4,7 @@ from collections import Counter
 
 import french_sentences
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.reading import DEFAULT_READING, Reading
 from headstart.data.readers.documents import pieces
@@ -24,7 +24,7 @@ def corpora(tmp_path):
 
 
 @pytest.fixture
-def encoded(monkeypatch):
+def encode_counts(monkeypatch):
     """How often each text is encoded."""
     counts = Counter()
     encode = type(TOKENIZER).encode_flat
@@ -41,25 +41,25 @@ def stores_of(corpora, directory, weights=(), valid=None, reading=DEFAULT_READIN
     return training_stores(corpora, weights, valid, TOKENIZER, directory, reading)
 
 
-def test_every_piece_is_encoded_once(corpora, tmp_path, encoded):
+def test_every_piece_is_encoded_once(corpora, tmp_path, encode_counts):
     train_store, valid_store = stores_of(corpora, tmp_path / "stores")
     assert train_store.document_count + valid_store.document_count == len(LINES)
-    assert encoded == Counter(piece.text for piece in pieces(corpora))
-    encoded.clear()
+    assert encode_counts == Counter(piece.text for piece in pieces(corpora))
+    encode_counts.clear()
     again = stores_of(corpora, tmp_path / "stores")
-    assert not encoded
+    assert not encode_counts
     assert [store.path for store in again] == [train_store.path, valid_store.path]
 
 
-def test_every_piece_is_encoded_once_with_weights_with_valid_and_with_few_documents(corpora, tmp_path, encoded):
+def test_every_piece_is_encoded_once_with_weights_with_valid_and_with_few_documents(corpora, tmp_path, encode_counts):
     reading = Reading(documents="file")
     for number, (weights, valid, how) in enumerate(
         [([2.0, 1.0, 2.0], None, DEFAULT_READING), ([], corpora[0], DEFAULT_READING), ([], None, reading)]
     ):
         sources = corpora[1:] if valid else corpora
         stores_of(sources, tmp_path / str(number), weights or [1.0] * len(sources), valid, how)
-        assert encoded == Counter(piece.text for piece in pieces(corpora, how))
-        encoded.clear()
+        assert encode_counts == Counter(piece.text for piece in pieces(corpora, how))
+        encode_counts.clear()
 
 
 def test_parts_have_the_same_bytes_in_one_pass_and_alone(corpora, tmp_path):

@@ -6,9 +6,9 @@ import itertools
 import french_sentences
 import numpy as np
 import pytest
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 from small import store_of
 
 from headstart.config.reading import Reading
@@ -168,8 +168,8 @@ def test_of_a_large_file_blocks_from_everywhere_are_hashed(tmp_path, monkeypatch
     before = fingerprints.fingerprint(path, whole_bytes=1_000)
     assert not before.is_whole
     assert before.identity() == fingerprints.fingerprint(path, whole_bytes=1_000).identity()
-    for place, is_seen in ((0, True), (31_050, True), (31_500, False), (size - 1, True)):
-        path.write_bytes(b"x" * place + b"y" + b"x" * (size - place - 1))
+    for position, is_seen in ((0, True), (31_050, True), (31_500, False), (size - 1, True)):
+        path.write_bytes(b"x" * position + b"y" + b"x" * (size - position - 1))
         after = fingerprints.fingerprint(path, whole_bytes=1_000)
         assert (after.sha256 != before.sha256) == is_seen
         assert after.identity() != before.identity()  # the time of the change counts too

@@ -14,12 +14,12 @@ from collections import Counter
 from random import Random
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.demo import corpus as demo
 from headstart.demo.grammar import Reviewer
 from headstart.demo.phrases import BAD, GOOD, TEMPLATES
-from headstart.errors import TryAgain, UserError
+from headstart.errors import TryAgain
 
 NAMES = ["unlabelled.txt", "train.jsonl", "valid.jsonl", "test.jsonl"]
 NAMES += ["pairs.train.tsv", "pairs.valid.tsv", "pairs.test.tsv", "README.md"]
@@ -32,7 +32,7 @@ def folded(text):
 
 
 @pytest.fixture
-def small(monkeypatch):
+def small_demo(monkeypatch):
     """The corpus with few rows, so that it is written at once."""
     for sizes in (demo.SIZES, demo.PAIR_SIZES):
         for split in sizes:
@@ -212,7 +212,7 @@ def test_unlabelled_text_helps_few_labels_and_in_the_null_variant_does_not():
 # ---- files
 
 
-def test_the_files_hold_the_reviews_and_the_pairs(small, tmp_path):
+def test_the_files_hold_the_reviews_and_the_pairs(small_demo, tmp_path):
     files = demo.write(tmp_path / "new" / "demo", seed=4)
     assert [file.name for file in files] == NAMES
     assert sorted(path.name for path in (tmp_path / "new" / "demo").iterdir()) == sorted(NAMES)
@@ -228,7 +228,7 @@ def test_the_files_hold_the_reviews_and_the_pairs(small, tmp_path):
         assert (file.rows, file.fresh) == (len(data.splitlines()), True)
 
 
-def test_the_variants_share_all_files_but_the_unlabelled_text_and_the_readme(small, tmp_path):
+def test_the_variants_share_all_files_but_the_unlabelled_text_and_the_readme(small_demo, tmp_path):
     demo.write(tmp_path / "normal")
     demo.write(tmp_path / "null", null=True)
     differing = {
@@ -237,7 +237,7 @@ def test_the_variants_share_all_files_but_the_unlabelled_text_and_the_readme(sma
     assert differing == {"unlabelled.txt", "README.md"}
 
 
-def test_writing_again_changes_nothing_and_mends_what_is_missing(small, tmp_path):
+def test_writing_again_changes_nothing_and_mends_what_is_missing(small_demo, tmp_path):
     demo.write(tmp_path)
     before = {name: (tmp_path / name).stat().st_mtime_ns for name in NAMES}
     assert not any(file.fresh for file in demo.write(tmp_path))
@@ -246,7 +246,7 @@ def test_writing_again_changes_nothing_and_mends_what_is_missing(small, tmp_path
     assert [file.name for file in demo.write(tmp_path) if file.fresh] == ["valid.jsonl"]
 
 
-def test_other_files_of_these_names_are_refused_and_kept(small, tmp_path):
+def test_other_files_of_these_names_are_refused_and_kept(small_demo, tmp_path):
     (tmp_path / "train.jsonl").write_text("mine\n")
     (tmp_path / "notes.txt").write_text("mine too\n")
     with refused("exists", "train.jsonl"):
@@ -255,7 +255,7 @@ def test_other_files_of_these_names_are_refused_and_kept(small, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "train.jsonl"]
 
 
-def test_a_full_disk_leaves_nothing_half_made(small, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_nothing_half_made(small_demo, tmp_path, monkeypatch):
     calls = itertools.count()
 
     def full(descriptor):
@@ -263,21 +263,21 @@ def test_a_full_disk_leaves_nothing_half_made(small, tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(TryAgain, match="disk is full"):
+    with refused("disk-full", by=TryAgain):
         demo.write(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_writer_left_is_removed(small, tmp_path):
+def test_what_a_killed_writer_left_is_removed(small_demo, tmp_path):
     (tmp_path / ".tmp-train.jsonl-1-1").write_text('{"text": "Un ré')
     (tmp_path / ".tmp-README.md-1-1").write_text("# The emb")
     demo.write(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(NAMES)
 
 
-def test_a_file_in_the_place_of_the_directory_is_refused(small, tmp_path):
+def test_a_file_in_the_place_of_the_directory_is_refused(small_demo, tmp_path):
     (tmp_path / "demo").write_text("")
-    with pytest.raises(UserError, match="demo"):
+    with refused("no-file", str(tmp_path / "demo")):
         demo.write(tmp_path / "demo")
 
 

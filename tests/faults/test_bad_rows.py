@@ -5,7 +5,7 @@ import json
 import sys
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.reading import Reading
 from headstart.data.labelled import read_labelled, read_pairs

@@ -10,14 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.reading import Reading
 from headstart.data.labelled import read_labelled, read_pairs
 from headstart.data.readers import files
 from headstart.data.readers.documents import pieces
 from headstart.data.readers.files import GZIP_FREE_BYTES, byte_blocks
-from headstart.errors import UserError
 
 READERS = {
     "corpus": lambda path: list(pieces([path])),
@@ -97,7 +96,7 @@ def test_unknown_encoding_is_refused(tmp_path, encoding):
 
 
 def test_an_unknown_way_with_errors_is_refused():
-    with pytest.raises(UserError, match="maybe"):
+    with refused("bad-value", "errors", "'maybe'"):
         Reading(errors="maybe")
 
 

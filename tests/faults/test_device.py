@@ -3,7 +3,7 @@
 import commands
 import pytest
 import torch
-from commands import Place
+from commands import Workspace
 
 from headstart.training.loop import Step
 
@@ -12,12 +12,12 @@ FAILURE = "CUDA error: unspecified launch failure"
 
 @pytest.mark.parametrize("verb", ["pretrain", "finetune", "translation"])
 def test_a_gpu_that_fails_is_said_and_the_run_goes_on(tmp_path, monkeypatch, capsys, verb):
-    place = Place(tmp_path).fill()
-    monkeypatch.setenv("HEADSTART_CACHE", str(place.cache))
-    command = place.command(verb=verb)
-    assert commands.ask(capsys, command).code == 0
-    wanted = (place.run / "weights.safetensors").read_bytes()
-    place.run.rename(tmp_path / "undisturbed")
+    workspace = Workspace(tmp_path).fill()
+    monkeypatch.setenv("HEADSTART_CACHE", str(workspace.cache))
+    command = workspace.command(verb=verb)
+    assert commands.invoke(capsys, command).code == 0
+    wanted = (workspace.run / "weights.safetensors").read_bytes()
+    workspace.run.rename(tmp_path / "undisturbed")
 
     steps, take = [], Step.__call__
 
@@ -29,11 +29,11 @@ def test_a_gpu_that_fails_is_said_and_the_run_goes_on(tmp_path, monkeypatch, cap
 
     with monkeypatch.context() as patch:
         patch.setattr(Step, "__call__", fails_at_the_fifth)
-        answer = commands.ask(capsys, command)
+        answer = commands.invoke(capsys, command)
     assert answer.code == 75
     said = " ".join(answer.err.split())
     assert f"the GPU failed: {FAILURE} fix: run the same command again" in said
     assert "Traceback" not in said
 
-    assert commands.ask(capsys, command).code == 0
-    assert (place.run / "weights.safetensors").read_bytes() == wanted
+    assert commands.invoke(capsys, command).code == 0
+    assert (workspace.run / "weights.safetensors").read_bytes() == wanted

@@ -5,7 +5,7 @@ import os
 
 import commands
 import pytest
-from commands import Place, written
+from commands import Workspace, run_files
 
 from headstart.runs import checkpoint
 
@@ -14,24 +14,24 @@ UNSAFE = ("--unsafe-fs", None)
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    place = Place(tmp_path).fill()
-    monkeypatch.setenv("HEADSTART_CACHE", str(place.cache))
-    return place
+def workspace(tmp_path, monkeypatch):
+    workspace = Workspace(tmp_path).fill()
+    monkeypatch.setenv("HEADSTART_CACHE", str(workspace.cache))
+    return workspace
 
 
 @pytest.fixture
-def ask(capsys):
-    return lambda command: commands.ask(capsys, command)
+def invoke(capsys):
+    return lambda command: commands.invoke(capsys, command)
 
 
 @pytest.fixture
-def lacks(place, monkeypatch):
+def take_away(workspace, monkeypatch):
     """Take a call away from the run's directory, as a poor file system does."""
     replace, fsync = os.replace, os.fsync
 
     def is_of_the_run(path):
-        return str(path).startswith(str(place.run))
+        return str(path).startswith(str(workspace.run))
 
     def no_replace(source, target):
         if is_of_the_run(target):
@@ -56,47 +56,49 @@ def lacks(place, monkeypatch):
 @pytest.mark.parametrize("verb", ["pretrain", "finetune"])
 @pytest.mark.parametrize("code", ERRORS, ids=[errno.errorcode[code] for code in ERRORS])
 @pytest.mark.parametrize(("call", "word"), [("replace", "rename"), ("fsync", "flush")])
-def test_it_is_refused_before_the_first_step_and_the_way_out_is_named(place, ask, lacks, call, word, code, verb):
-    lacks(call, code)
-    answer = ask(place.command(verb=verb))
+def test_it_is_refused_before_the_first_step_and_the_way_out_is_named(
+    workspace, invoke, take_away, call, word, code, verb
+):
+    take_away(call, code)
+    answer = invoke(workspace.command(verb=verb))
     assert answer.code == 2
     assert "headstart [unsupported]: " in answer.err
     assert f"{word} ({os.strerror(code)})" in answer.err
     assert "--unsafe-fs" in answer.err
-    assert not (place.run / "metrics.jsonl").exists()
-    assert list(place.run.glob(".tmp-*")) == []
+    assert not (workspace.run / "metrics.jsonl").exists()
+    assert list(workspace.run.glob(".tmp-*")) == []
 
 
 @pytest.mark.parametrize("verb", ["pretrain", "finetune"])
 @pytest.mark.parametrize("calls", [("replace",), ("fsync",), ("replace", "fsync")])
-def test_asked_to_it_writes_the_same_run_and_says_so_once(place, ask, lacks, calls, verb):
-    assert ask(place.command(verb=verb)).code == 0
-    place.run.rename(place.path / "peaceful")
+def test_asked_to_it_writes_the_same_run_and_says_so_once(workspace, invoke, take_away, calls, verb):
+    assert invoke(workspace.command(verb=verb)).code == 0
+    workspace.run.rename(workspace.path / "peaceful")
     for call in calls:
-        lacks(call)
-    answer = ask(place.command(*UNSAFE, verb=verb))
+        take_away(call)
+    answer = invoke(workspace.command(*UNSAFE, verb=verb))
     assert answer.code == 0, answer.err
     assert answer.err.count("as asked, files are written without") == 1
-    assert written(place.run) == written(place.path / "peaceful")
-    assert list(place.run.rglob(".*")) == []
-    assert checkpoint.latest(place.run / "checkpoints")[0].step == commands.STEPS
+    assert run_files(workspace.run) == run_files(workspace.path / "peaceful")
+    assert list(workspace.run.rglob(".*")) == []
+    assert checkpoint.latest(workspace.run / "checkpoints")[0].step == commands.STEPS
 
 
-def test_asked_to_it_goes_on_where_it_was(place, ask, lacks):
-    assert ask(place.command("--steps", 3)).code == 0
-    lacks("replace")
-    assert ask(place.command(*UNSAFE)).code == 0  # replaces files, and a checkpoint of the same step
-    assert checkpoint.latest(place.run / "checkpoints")[0].step == commands.STEPS
+def test_asked_to_it_goes_on_where_it_was(workspace, invoke, take_away):
+    assert invoke(workspace.command("--steps", 3)).code == 0
+    take_away("replace")
+    assert invoke(workspace.command(*UNSAFE)).code == 0  # replaces files, and a checkpoint of the same step
+    assert checkpoint.latest(workspace.run / "checkpoints")[0].step == commands.STEPS
 
 
-def test_where_nothing_lacks_the_flag_changes_nothing_and_says_nothing(place, ask):
-    answer = ask(place.command(*UNSAFE))
+def test_where_nothing_lacks_the_flag_changes_nothing_and_says_nothing(workspace, invoke):
+    answer = invoke(workspace.command(*UNSAFE))
     assert answer.code == 0
     assert "file system" not in answer.err
 
 
-def test_another_error_of_the_disk_is_still_that_error(place, ask, lacks):
-    lacks("replace", errno.ENOSPC)
-    answer = ask(place.command(*UNSAFE))
+def test_another_error_of_the_disk_is_still_that_error(workspace, invoke, take_away):
+    take_away("replace", errno.ENOSPC)
+    answer = invoke(workspace.command(*UNSAFE))
     assert answer.code == 75
     assert "headstart [disk-full]: " in answer.err

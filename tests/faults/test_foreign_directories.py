@@ -9,7 +9,7 @@ import pytest
 import random_runs
 import torch
 from canary import Canary
-from commands import ask
+from commands import invoke
 from safetensors.torch import load_file, save_file
 
 from headstart.interop.huggingface import export_huggingface, import_huggingface
@@ -23,7 +23,7 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory):
+def sound_checkpoint(tmp_path_factory):
     """A sound checkpoint of each kind, made once."""
     path, made = tmp_path_factory.mktemp("sound"), {}
 
@@ -38,11 +38,11 @@ def sound(tmp_path_factory):
 
 
 @pytest.fixture
-def copy(sound, tmp_path):
+def checkpoint_copy(sound_checkpoint, tmp_path):
     """A copy of one, to be spoilt."""
 
     def of(kind="bert"):
-        return shutil.copytree(sound(kind), tmp_path / "copy")
+        return shutil.copytree(sound_checkpoint(kind), tmp_path / "copy")
 
     return of
 
@@ -50,7 +50,7 @@ def copy(sound, tmp_path):
 def refused(capsys, directory, code, *words):
     """The command says why, in these words, and leaves nothing behind."""
     out = directory.parent / "run"
-    answer = ask(capsys, ["import", str(directory), "--out", str(out)])
+    answer = invoke(capsys, ["import", str(directory), "--out", str(out)])
     assert answer.code == code, answer
     said = " ".join(answer.err.split())
     for word in words:
@@ -72,8 +72,8 @@ def tensors(directory, changed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_sound_ones_come_in(sound, tmp_path, kind):
-    result = import_huggingface(sound(kind), tmp_path / "run")
+def test_the_sound_ones_come_in(sound_checkpoint, tmp_path, kind):
+    result = import_huggingface(sound_checkpoint(kind), tmp_path / "run")
     assert result["steps"] == 0
     assert load(tmp_path / "run").finished
 
@@ -82,8 +82,8 @@ def test_the_sound_ones_come_in(sound, tmp_path, kind):
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json"])
-def test_code_that_a_checkpoint_brings_is_refused_by_name(copy, tmp_path, capsys, file):
-    directory, canary = copy(), tmp_path / "canary"
+def test_code_that_a_checkpoint_brings_is_refused_by_name(checkpoint_copy, tmp_path, capsys, file):
+    directory, canary = checkpoint_copy(), tmp_path / "canary"
     (directory / "modeling.py").write_text(f"open({str(canary)!r}, 'w')")
     (directory / "tokenization.py").write_text(f"open({str(canary)!r}, 'w')")
     change(directory, file, auto_map={"AutoModel": "modeling.Model", "AutoTokenizer": ["tokenization.T", None]})
@@ -93,8 +93,8 @@ def test_code_that_a_checkpoint_brings_is_refused_by_name(copy, tmp_path, capsys
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "adapter.bin", "MODEL.BIN", "last.ckpt", "a.pkl"])
 @pytest.mark.parametrize("way", ["pickle", "torch"])
-def test_a_pickle_is_refused_with_the_way_to_convert_it(copy, tmp_path, capsys, name, way):
-    directory, canary = copy(), tmp_path / "canary"
+def test_a_pickle_is_refused_with_the_way_to_convert_it(checkpoint_copy, tmp_path, capsys, name, way):
+    directory, canary = checkpoint_copy(), tmp_path / "canary"
     (directory / "model.safetensors").unlink()
     if way == "pickle":
         (directory / name).write_bytes(pickle.dumps(Canary(canary)))
@@ -105,8 +105,8 @@ def test_a_pickle_is_refused_with_the_way_to_convert_it(copy, tmp_path, capsys, 
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json"])
-def test_a_pickle_under_another_name_is_refused(copy, tmp_path, capsys, file):
-    directory, canary = copy(), tmp_path / "canary"
+def test_a_pickle_under_another_name_is_refused(checkpoint_copy, tmp_path, capsys, file):
+    directory, canary = checkpoint_copy(), tmp_path / "canary"
     (directory / file).write_bytes(pickle.dumps(Canary(canary)))
     refused(capsys, directory, 3 if file == "model.safetensors" else 2, file, "a pickle, which can run code")
     assert not canary.exists()
@@ -121,38 +121,38 @@ def test_the_canary_can_sing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "place",
+    "target",
     ["../outside.safetensors", "/etc/outside.safetensors", "a/b.safetensors", "..", "a\\b.safetensors"],
 )
-def test_an_index_that_leads_elsewhere_is_refused(copy, tmp_path, capsys, place):
-    directory = copy()
+def test_an_index_that_leads_elsewhere_is_refused(checkpoint_copy, tmp_path, capsys, target):
+    directory = checkpoint_copy()
     (directory / "model.safetensors").rename(tmp_path / "outside.safetensors")
-    names = dict.fromkeys(load_file(tmp_path / "outside.safetensors"), place)
+    names = dict.fromkeys(load_file(tmp_path / "outside.safetensors"), target)
     (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
-    refused(capsys, directory, 2, "which is no" if place == ".." else "not a plain name")
+    refused(capsys, directory, 2, "which is no" if target == ".." else "not a plain name")
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_a_link_out_of_the_directory_is_refused(copy, tmp_path, capsys, file):
-    directory = copy()
+def test_a_link_out_of_the_directory_is_refused(checkpoint_copy, tmp_path, capsys, file):
+    directory = checkpoint_copy()
     (directory / file).rename(tmp_path / file)
     (directory / file).symlink_to(tmp_path / file)
     refused(capsys, directory, 2, f"{file} is a link that leads out of the directory")
 
 
-def test_links_to_the_blobs_of_a_download_are_followed(sound, tmp_path):
+def test_links_to_the_blobs_of_a_download_are_followed(sound_checkpoint, tmp_path):
     """The cache of the hub keeps `snapshots/X/config.json` as a link to `blobs/Y`."""
     snapshot, blobs = tmp_path / "models--x/snapshots/abc", tmp_path / "models--x/blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
-    for number, path in enumerate(sorted(sound("bert").iterdir())):
+    for number, path in enumerate(sorted(sound_checkpoint("bert").iterdir())):
         shutil.copy(path, blobs / str(number))
         (snapshot / path.name).symlink_to(f"../../blobs/{number}")
     import_huggingface(snapshot, tmp_path / "run")
 
 
-def test_an_index_of_pickles_is_refused(copy, tmp_path, capsys):
-    directory, canary = copy(), tmp_path / "canary"
+def test_an_index_of_pickles_is_refused(checkpoint_copy, tmp_path, capsys):
+    directory, canary = checkpoint_copy(), tmp_path / "canary"
     (directory / "model.safetensors").unlink()
     (directory / "pytorch_model-1.bin").write_bytes(pickle.dumps(Canary(canary)))
     index = {"weight_map": {"bert.x": "pytorch_model-1.bin"}}
@@ -184,52 +184,52 @@ LIES = {
 
 
 @pytest.mark.parametrize("raw", LIES.values(), ids=LIES)
-def test_a_lying_header_exits_3(copy, capsys, raw):
-    directory = copy()
+def test_a_lying_header_exits_3(checkpoint_copy, capsys, raw):
+    directory = checkpoint_copy()
     (directory / "model.safetensors").write_bytes(raw)
     refused(capsys, directory, 3, "model.safetensors")
 
 
-def test_numbers_that_are_not_finite_exit_3(copy, capsys):
-    directory = copy()
+def test_numbers_that_are_not_finite_exit_3(checkpoint_copy, capsys):
+    directory = checkpoint_copy()
     name = "bert.embeddings.word_embeddings.weight"
     tensors(directory, lambda found: found | {name: found[name] * float("nan")})
     refused(capsys, directory, 3, f"{name} holds numbers that are not finite")
 
 
-def test_a_tensor_that_is_missing_is_named(copy, capsys):
-    directory = copy()
+def test_a_tensor_that_is_missing_is_named(checkpoint_copy, capsys):
+    directory = checkpoint_copy()
     tensors(directory, lambda found: {n: t for n, t in found.items() if not n.endswith("0.output.dense.bias")})
     refused(capsys, directory, 3, "lacks tensors", "encoder.layer.0.output.dense.bias")
 
 
-def test_a_tensor_that_nobody_knows_is_named(copy, capsys):
-    directory = copy()
+def test_a_tensor_that_nobody_knows_is_named(checkpoint_copy, capsys):
+    directory = checkpoint_copy()
     tensors(directory, lambda found: found | {"bert.encoder.layer.0.adapter.weight": torch.zeros(2)})
     refused(capsys, directory, 3, "encoder.layer.0.adapter.weight")
 
 
-def test_a_tensor_of_another_shape_is_named(copy, capsys):
-    directory = copy()
+def test_a_tensor_of_another_shape_is_named(checkpoint_copy, capsys):
+    directory = checkpoint_copy()
     name = "bert.encoder.layer.1.intermediate.dense.weight"
     tensors(directory, lambda found: found | {name: found[name][:-1].contiguous()})
     refused(capsys, directory, 3, "blocks.1.feed_forward.input.weight is (23, 16), not (24, 16)")
 
 
-def test_an_output_that_is_not_tied_although_it_says_so_is_refused(copy, capsys):
-    directory = copy("llama")
+def test_an_output_that_is_not_tied_although_it_says_so_is_refused(checkpoint_copy, capsys):
+    directory = checkpoint_copy("llama")
     tensors(directory, lambda found: found | {"lm_head.weight": found["model.embed_tokens.weight"] + 1})
     refused(capsys, directory, 3, "lm_head.weight should repeat")
 
 
 @pytest.mark.parametrize("part", ["query", "output.dense"])
-def test_weights_that_are_whole_numbers_are_named(copy, capsys, part):
+def test_weights_that_are_whole_numbers_are_named(checkpoint_copy, capsys, part):
     """Joined with floats of the same layer they would become floats in silence."""
-    directory = copy()
-    place = "attention.self.query" if part == "query" else "output.dense"
-    name = f"bert.encoder.layer.0.{place}.weight"
+    directory = checkpoint_copy()
+    layer = "attention.self.query" if part == "query" else "output.dense"
+    name = f"bert.encoder.layer.0.{layer}.weight"
     tensors(directory, lambda found: found | {name: found[name].to(torch.int8)})
-    refused(capsys, directory, 3, f"encoder.layer.0.{place}.weight is of int8")
+    refused(capsys, directory, 3, f"encoder.layer.0.{layer}.weight is of int8")
 
 
 @pytest.mark.parametrize(
@@ -237,15 +237,15 @@ def test_weights_that_are_whole_numbers_are_named(copy, capsys, part):
     [("gpt2", "transformer.wte.weight", "wte.weight"),
      ("bert", "bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma")],
 )  # fmt: skip
-def test_two_tensors_for_one_place_are_refused(copy, capsys, kind, name, as_well):
-    directory = copy(kind)
+def test_two_tensors_for_one_place_are_refused(checkpoint_copy, capsys, kind, name, as_well):
+    directory = checkpoint_copy(kind)
     tensors(directory, lambda found: found | {as_well: found[name] + 1})
     refused(capsys, directory, 3, name, as_well, "the same tensor")
 
 
 @pytest.mark.parametrize("depth", [3, 10**9])
-def test_a_configuration_of_more_layers_than_there_are_is_refused_at_once(copy, capsys, depth):
-    directory = copy()
+def test_a_configuration_of_more_layers_than_there_are_is_refused_at_once(checkpoint_copy, capsys, depth):
+    directory = checkpoint_copy()
     change(directory, num_hidden_layers=depth)
     refused(capsys, directory, 3, "encoder.layer.2.")
 
@@ -314,36 +314,36 @@ FIELDS = {
 
 
 @pytest.mark.parametrize(("kind", "fields", "words"), FIELDS.values(), ids=FIELDS)
-def test_a_field_that_we_cannot_compute_with_is_named_with_its_value(copy, capsys, kind, fields, words):
-    directory = copy(kind)
+def test_a_field_that_we_cannot_compute_with_is_named_with_its_value(checkpoint_copy, capsys, kind, fields, words):
+    directory = checkpoint_copy(kind)
     change(directory, **fields)
     refused(capsys, directory, 2, words)
 
 
-def test_fields_that_change_nothing_are_passed_over(copy, tmp_path):
-    directory = copy("llama")
+def test_fields_that_change_nothing_are_passed_over(checkpoint_copy, tmp_path):
+    directory = checkpoint_copy("llama")
     change(directory, transformers_version="4.8.2", _name_or_path="x", torch_dtype="float32", use_cache=True,
            rope_scaling=None, pretraining_tp=1, head_dim=8, temperature=0.6)  # fmt: skip
     import_huggingface(directory, tmp_path / "run")
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"7", b"{", b"[" * 10**5, b"\xff\xfe{}", b'{"a": 1}'])
-def test_a_config_that_is_none_is_refused(copy, capsys, raw):
-    directory = copy()
+def test_a_config_that_is_none_is_refused(checkpoint_copy, capsys, raw):
+    directory = checkpoint_copy()
     (directory / "config.json").write_bytes(raw)
     refused(capsys, directory, 2, "config.json")
 
 
-def test_a_key_that_is_there_twice_is_refused(copy, capsys):
-    directory = copy()
+def test_a_key_that_is_there_twice_is_refused(checkpoint_copy, capsys):
+    directory = checkpoint_copy()
     path = directory / "config.json"
     path.write_text(path.read_text().replace("{", '{"hidden_act": "relu",', 1))
     refused(capsys, directory, 2, "config.json", "the key 'hidden_act' is there twice")
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
-def test_a_file_that_is_missing_is_named(copy, capsys, file):
-    directory = copy()
+def test_a_file_that_is_missing_is_named(checkpoint_copy, capsys, file):
+    directory = checkpoint_copy()
     (directory / file).unlink()
     refused(capsys, directory, 2, f"has no {file}")
 
@@ -360,17 +360,17 @@ def test_a_file_that_is_missing_is_named(copy, capsys, file):
     ],
     ids=str,
 )  # fmt: skip
-def test_a_tokenizer_that_is_none_is_refused(copy, capsys, fields):
-    directory = copy()
+def test_a_tokenizer_that_is_none_is_refused(checkpoint_copy, capsys, fields):
+    directory = checkpoint_copy()
     change(directory, "tokenizer.json", **fields)
     refused(capsys, directory, 2, "tokenizer.json")
 
 
-@pytest.mark.parametrize("place", ["vocab", "added_tokens"])
-def test_an_id_far_beyond_the_others_is_refused_before_memory_is_taken_for_it(copy, capsys, place):
-    directory = copy()
+@pytest.mark.parametrize("field", ["vocab", "added_tokens"])
+def test_an_id_far_beyond_the_others_is_refused_before_memory_is_taken_for_it(checkpoint_copy, capsys, field):
+    directory = checkpoint_copy()
     spec = json.loads((directory / "tokenizer.json").read_text())
-    if place == "vocab":
+    if field == "vocab":
         spec["model"]["vocab"][max(spec["model"]["vocab"])] = 2**32 - 2
     else:
         spec["added_tokens"].append({**spec["added_tokens"][-1], "content": "<far>", "id": 2**32 - 2})
@@ -378,56 +378,56 @@ def test_an_id_far_beyond_the_others_is_refused_before_memory_is_taken_for_it(co
     refused(capsys, directory, 2, "tokenizer.json", "the id 4,294,967,294")
 
 
-def test_an_added_token_with_a_number_of_thousands_of_digits_is_refused(copy, capsys):
-    directory = copy()
+def test_an_added_token_with_a_number_of_thousands_of_digits_is_refused(checkpoint_copy, capsys):
+    directory = checkpoint_copy()
     change(directory, "tokenizer_config.json", added_tokens_decoder={"9" * 5000: {"content": "x"}})
     refused(capsys, directory, 2, "tokenizer_config.json has the token 'x'")
 
 
-def test_no_tokenizer_at_all_is_refused(copy, capsys):
-    directory = copy()
+def test_no_tokenizer_at_all_is_refused(checkpoint_copy, capsys):
+    directory = checkpoint_copy()
     (directory / "tokenizer.json").unlink()
     refused(capsys, directory, 2, "has no tokenizer.json", "save_pretrained")
 
 
-def test_a_tokenizer_that_is_larger_than_the_embedding_exits_3(copy, capsys):
-    directory = copy()
+def test_a_tokenizer_that_is_larger_than_the_embedding_exits_3(checkpoint_copy, capsys):
+    directory = checkpoint_copy()
     change(directory, vocab_size=300)
     names = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")
     tensors(directory, lambda found: found | {name: found[name][:300].contiguous() for name in names})
     refused(capsys, directory, 3, "the tokenizer has 320 tokens, and the embedding 300 rows")
 
 
-def test_a_token_that_the_tokenizer_does_not_have_is_named(copy, capsys):
-    directory = copy()
+def test_a_token_that_the_tokenizer_does_not_have_is_named(checkpoint_copy, capsys):
+    directory = checkpoint_copy()
     change(directory, "tokenizer_config.json", added_tokens_decoder={"320": {"content": "<new>"}})
     refused(capsys, directory, 2, "has the token '<new>' as 320")
 
 
-def test_special_tokens_around_a_text_that_we_have_no_frame_for_are_refused(copy, capsys):
-    directory = copy()
+def test_special_tokens_around_a_text_that_we_have_no_frame_for_are_refused(checkpoint_copy, capsys):
+    directory = checkpoint_copy()
     spec = json.loads((directory / "tokenizer.json").read_text())
     spec["post_processor"]["single"].append(spec["post_processor"]["single"][-1])
     change(directory, "tokenizer.json", post_processor=spec["post_processor"])
     refused(capsys, directory, 2, "puts other special tokens around a text")
 
 
-def test_a_causal_classifier_that_reads_texts_without_an_end_is_refused(copy, capsys):
-    directory = copy("scored")
+def test_a_causal_classifier_that_reads_texts_without_an_end_is_refused(checkpoint_copy, capsys):
+    directory = checkpoint_copy("scored")
     change(directory, "tokenizer.json", post_processor=None)
     refused(capsys, directory, 2, "does not put a begin and an end token around a text")
 
 
-def test_terminal_codes_in_a_config_are_shown_and_not_obeyed(copy, capsys):
-    directory = copy()
+def test_terminal_codes_in_a_config_are_shown_and_not_obeyed(checkpoint_copy, capsys):
+    directory = checkpoint_copy()
     change(directory, model_type="\x1b]0;gotcha\x07")
     out = directory.parent / "run"
-    answer = ask(capsys, ["import", str(directory), "--out", str(out)])
+    answer = invoke(capsys, ["import", str(directory), "--out", str(out)])
     assert answer.code == 2
     assert "\x1b" not in answer.err
 
 
-def test_pairs_without_a_classifier_are_refused(sound, tmp_path, capsys):
-    answer = ask(capsys, ["import", str(sound("bert")), "--pairs", "--out", str(tmp_path / "run")])
+def test_pairs_without_a_classifier_are_refused(sound_checkpoint, tmp_path, capsys):
+    answer = invoke(capsys, ["import", str(sound_checkpoint("bert")), "--pairs", "--out", str(tmp_path / "run")])
     assert answer.code == 2
     assert "--pairs without a classifier" in answer.err

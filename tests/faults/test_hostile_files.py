@@ -10,10 +10,11 @@ import pytest
 import small
 import torch
 from canary import Canary
+from expected_errors import refused
 from safetensors.torch import load_file, save_file
 
 from headstart.cli.main import run as headstart
-from headstart.errors import IntegrityError, UserError
+from headstart.errors import IntegrityError
 from headstart.runs import checkpoint
 from headstart.tokenizers.tokenizer import Tokenizer
 
@@ -21,7 +22,7 @@ SECRET = "hs-secret-8d1f0c77e2b94a35"
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory):
+def workspace(tmp_path_factory):
     """A small run that ended, with secrets in the environment while it ran."""
     path = tmp_path_factory.mktemp("hostile")
     (path / "corpus.txt").write_text("\n".join(small.sentences(60)))
@@ -37,25 +38,25 @@ def known(tmp_path_factory):
     return path
 
 
-def command(known, out, *more):
+def command(workspace, out, *more):
     return [
-        "pretrain", "--corpus", str(known / "corpus.txt"), "--tokenizer", str(known / "tokenizer"),
+        "pretrain", "--corpus", str(workspace / "corpus.txt"), "--tokenizer", str(workspace / "tokenizer"),
         "--length", "24", "--depth", "1", "--width", "16", "--ffn", "24", "--heads", "2", "--batch-tokens", "96",
         "--steps", "4", "--save-every", "2", "--device", "cpu", "--precision", "fp32", "--threads", "1",
         "--out", str(out), *more,
     ]  # fmt: skip
 
 
-def tune(known, out, start):
-    return ["finetune", "--train", str(known / "rows.tsv"), "--steps", "2", "--start", str(start),
+def tune(workspace, out, start):
+    return ["finetune", "--train", str(workspace / "rows.tsv"), "--steps", "2", "--start", str(start),
             "--device", "cpu", "--precision", "fp32", "--threads", "1", "--out", str(out)]  # fmt: skip
 
 
 @pytest.fixture
-def run(known, tmp_path, monkeypatch):
+def run(workspace, tmp_path, monkeypatch):
     """A copy of the run, to be tampered with."""
-    monkeypatch.setenv("HEADSTART_CACHE", str(known / "cache"))
-    shutil.copytree(known / "run", tmp_path / "run")
+    monkeypatch.setenv("HEADSTART_CACHE", str(workspace / "cache"))
+    shutil.copytree(workspace / "run", tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -110,15 +111,15 @@ def test_the_canary_can_sing(tmp_path, poison):
 
 @pytest.mark.parametrize("poison", POISONS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_pickle_by_any_name_is_no_start(known, tmp_path, capsys, name, poison):
+def test_a_pickle_by_any_name_is_no_start(workspace, tmp_path, capsys, name, poison):
     canary = tmp_path / "canary"
     (tmp_path / name).write_bytes(poison(canary))
-    other = command(known, tmp_path / "out")
+    other = command(workspace, tmp_path / "out")
     other[other.index("--tokenizer") + 1] = str(tmp_path / name)
     for line in (
-        tune(known, tmp_path / "out", tmp_path / name),
+        tune(workspace, tmp_path / "out", tmp_path / name),
         other,
-        command(known, tmp_path / "out", "--config", str(tmp_path / name)),
+        command(workspace, tmp_path / "out", "--config", str(tmp_path / name)),
     ):
         assert headstart(line) == 2
         said = capsys.readouterr().err
@@ -129,12 +130,12 @@ def test_a_pickle_by_any_name_is_no_start(known, tmp_path, capsys, name, poison)
 
 @pytest.mark.parametrize("poison", POISONS)
 @pytest.mark.parametrize("name", ["base.safetensors", "base.json", "tokenizer.json", "base"])
-def test_a_renamed_pickle_is_told_by_its_first_bytes(known, tmp_path, capsys, name, poison):
+def test_a_renamed_pickle_is_told_by_its_first_bytes(workspace, tmp_path, capsys, name, poison):
     canary = tmp_path / "canary"
     (tmp_path / name).write_bytes(poison(canary))
-    other = command(known, tmp_path / "out")
+    other = command(workspace, tmp_path / "out")
     other[other.index("--tokenizer") + 1] = str(tmp_path / name)
-    for line in (tune(known, tmp_path / "out", tmp_path / name), other, ["embed", str(tmp_path / name)]):
+    for line in (tune(workspace, tmp_path / "out", tmp_path / name), other, ["embed", str(tmp_path / name)]):
         assert headstart(line) == 2
         said = capsys.readouterr().err
         assert WORDS[poison] in said
@@ -142,19 +143,19 @@ def test_a_renamed_pickle_is_told_by_its_first_bytes(known, tmp_path, capsys, na
     assert not canary.exists()
 
 
-def test_weights_alone_are_no_run(known, tmp_path, capsys):
+def test_weights_alone_are_no_run(workspace, tmp_path, capsys):
     (tmp_path / "base.safetensors").write_bytes(safely_made(tmp_path / "canary"))
-    assert headstart(tune(known, tmp_path / "out", tmp_path / "base.safetensors")) == 2
+    assert headstart(tune(workspace, tmp_path / "out", tmp_path / "base.safetensors")) == 2
     assert "is a file, and no run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("poison", POISONS)
 @pytest.mark.parametrize("name", ["corpus.pt", "corpus.npy", "corpus.txt", "rows.jsonl", "rows.parquet", "a.gz"])
-def test_a_pickle_is_no_text(known, tmp_path, capsys, monkeypatch, name, poison):
+def test_a_pickle_is_no_text(workspace, tmp_path, capsys, monkeypatch, name, poison):
     monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
     canary = tmp_path / "canary"
     (tmp_path / name).write_bytes(poison(canary))
-    line = command(known, tmp_path / "out")
+    line = command(workspace, tmp_path / "out")
     line[2] = str(tmp_path / name)
     assert headstart(line) == 2
     assert name in capsys.readouterr().err
@@ -163,10 +164,10 @@ def test_a_pickle_is_no_text(known, tmp_path, capsys, monkeypatch, name, poison)
 
 @pytest.mark.parametrize("poison", POISONS)
 @pytest.mark.parametrize("name", ["weights.safetensors", "tokenizer.json", "config.toml", "result.json"])
-def test_a_pickle_inside_a_run_is_refused(known, run, tmp_path, capsys, name, poison):
+def test_a_pickle_inside_a_run_is_refused(workspace, run, tmp_path, capsys, name, poison):
     canary = tmp_path / "canary"
     (run / name).write_bytes(poison(canary))
-    assert headstart(tune(known, tmp_path / "out", run)) in (2, 3)
+    assert headstart(tune(workspace, tmp_path / "out", run)) in (2, 3)
     said = capsys.readouterr().err
     assert name in said
     assert WORDS[poison] in said or name == "config.toml"
@@ -252,13 +253,13 @@ def test_a_state_that_is_none_is_refused(run, raw):
     assert checkpoint.latest(run / "checkpoints")[0].step == 2
 
 
-def test_a_state_with_other_fields_exits_3(known, run, capsys):
+def test_a_state_with_other_fields_exits_3(workspace, run, capsys):
     (run / "result.json").unlink()
     for step in (2, 4):
         path = run / f"checkpoints/step-{step:08d}"
         (path / "state.json").write_bytes(checkpoint._canonical({"step": step, "os.system": "true"}))
         sign(path)
-    assert headstart(command(known, run)) == 3
+    assert headstart(command(workspace, run)) == 3
     assert "other fields" in capsys.readouterr().err
 
 
@@ -270,14 +271,14 @@ def test_a_renamed_checkpoint_is_refused(run):
 
 
 @pytest.mark.parametrize("target", ["another checkpoint", "nowhere", "/etc"])
-def test_a_link_is_no_checkpoint_and_nothing_is_removed_behind_it(known, run, tmp_path, capsys, target):
+def test_a_link_is_no_checkpoint_and_nothing_is_removed_behind_it(workspace, run, tmp_path, capsys, target):
     """A link as the newest: the one before is used; the run passes over the link's place without following it."""
     elsewhere = tmp_path / "elsewhere"
     link = run / "checkpoints/step-00000004"
     link.rename(elsewhere)
     link.symlink_to({"another checkpoint": elsewhere, "nowhere": tmp_path / "nowhere"}.get(target, target))
     (run / "result.json").unlink()
-    assert headstart(command(known, run)) == 0
+    assert headstart(command(workspace, run)) == 0
     assert "step 4 cannot be used" in capsys.readouterr().err.replace("\n", " ")
     assert not link.is_symlink()
     assert checkpoint.latest(run / "checkpoints")[0].step == 4
@@ -285,16 +286,16 @@ def test_a_link_is_no_checkpoint_and_nothing_is_removed_behind_it(known, run, tm
         load_file(elsewhere / "model.safetensors")
     )
     assert sorted(path.name for path in elsewhere.iterdir()) == sorted([*checkpoint.FILES, "manifest.json"])
-    assert (run / "weights.safetensors").read_bytes() == (known / "run/weights.safetensors").read_bytes()
+    assert (run / "weights.safetensors").read_bytes() == (workspace / "run/weights.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"null", b"{}", b'{"step": "4"}', b"[" * 10**5, b"\x80\x04"])
-def test_a_result_that_is_none_exits_3(known, run, capsys, raw):
+def test_a_result_that_is_none_exits_3(workspace, run, capsys, raw):
     (run / "result.json").write_bytes(raw)
-    assert headstart(command(known, run)) == 3
+    assert headstart(command(workspace, run)) == 3
     assert "result.json" in capsys.readouterr().err
     (run / "result.json").unlink()  # as the message says
-    assert headstart(command(known, run)) == 0
+    assert headstart(command(workspace, run)) == 0
 
 
 # ---- safetensors ------------------------------------------------------------------------------------------
@@ -325,19 +326,19 @@ LIES = {
 
 
 @pytest.mark.parametrize("raw", LIES.values(), ids=LIES)
-def test_a_lying_header_is_refused(known, run, tmp_path, capsys, raw):
+def test_a_lying_header_is_refused(workspace, run, tmp_path, capsys, raw):
     newest = run / "checkpoints/step-00000004"
     (newest / "model.safetensors").write_bytes(raw)
     sign(newest)
-    with pytest.raises(IntegrityError, match="cannot be read"):
+    with refused("corrupt", newest.name, "header", by=IntegrityError):
         checkpoint.load(newest)
     (run / "weights.safetensors").write_bytes(raw)
-    assert headstart(tune(known, tmp_path / "out", run)) == 3
+    assert headstart(tune(workspace, tmp_path / "out", run)) == 3
     assert "weights.safetensors" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_numbers_are_reported(known, run, tmp_path, capsys, value):
+def test_weights_that_are_not_numbers_are_reported(workspace, run, tmp_path, capsys, value):
     """Even where every checksum agrees, in a start and in a checkpoint."""
     weights = load_file(run / "weights.safetensors")
     weights["base.embedding.tokens.weight"][3, 2] = value
@@ -345,21 +346,21 @@ def test_weights_that_are_not_numbers_are_reported(known, run, tmp_path, capsys,
     result = json.loads((run / "result.json").read_text())
     result["weights_sha256"] = checkpoint.weights_digest(weights)
     (run / "result.json").write_text(json.dumps(result))
-    assert headstart(tune(known, tmp_path / "out", run)) == 3
+    assert headstart(tune(workspace, tmp_path / "out", run)) == 3
     wanted = "base.embedding.tokens.weight holds numbers that are not finite"
     assert wanted in capsys.readouterr().err
     (run / "result.json").unlink()
     save_file(weights, run / "checkpoints/step-00000004/model.safetensors")
     sign(run / "checkpoints/step-00000004")
-    assert headstart(command(known, run)) == 3
+    assert headstart(command(workspace, run)) == 3
     assert wanted in capsys.readouterr().err
 
 
 # ---- secrets ----------------------------------------------------------------------------------------------
 
 
-def test_no_secret_of_the_environment_is_in_any_file(known):
-    written = [path for place in ("run", "cache") for path in (known / place).rglob("*") if path.is_file()]
+def test_no_secret_of_the_environment_is_in_any_file(workspace):
+    written = [path for part in ("run", "cache") for path in (workspace / part).rglob("*") if path.is_file()]
     assert len(written) >= 12
     for path in written:
         raw = path.read_bytes()
@@ -369,13 +370,13 @@ def test_no_secret_of_the_environment_is_in_any_file(known):
     assert not any(SECRET.encode() in name for name in names)
 
 
-@pytest.mark.parametrize("place", ["vocabulary", "added"])
-def test_a_tokenizer_with_one_far_id_is_refused_before_it_takes_memory(tmp_path, place):
-    vocabulary = {"a": 0, "b": 2**31 if place == "vocabulary" else 1}
+@pytest.mark.parametrize("part", ["vocabulary", "added"])
+def test_a_tokenizer_with_one_far_id_is_refused_before_it_takes_memory(tmp_path, part):
+    vocabulary = {"a": 0, "b": 2**31 if part == "vocabulary" else 1}
     token = {"id": 2**31, "content": "<x>", "special": True, "normalized": False}
     token |= {"single_word": False, "lstrip": False, "rstrip": False}
     model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "a"}
-    spec = {"version": "1.0", "model": model, "added_tokens": [token] if place == "added" else []}
+    spec = {"version": "1.0", "model": model, "added_tokens": [token] if part == "added" else []}
     (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
-    with pytest.raises(UserError, match=r"pieces, and the id 2,147,483,648"):
+    with refused("bad-format", "tokenizer.json", "2,147,483,648"):
         Tokenizer.load(tmp_path)

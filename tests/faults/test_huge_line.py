@@ -7,7 +7,7 @@ from pathlib import Path
 
 import french_sentences
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.data.packing import PackedBlocks
 from headstart.data.readers.documents import pieces

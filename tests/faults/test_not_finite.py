@@ -5,16 +5,16 @@ import math
 
 import commands
 import pytest
-from commands import Place
+from commands import Workspace
 
 from headstart.inference.evaluate import Scores
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    place = Place(tmp_path).fill()
-    monkeypatch.setenv("HEADSTART_CACHE", str(place.cache))
-    return place
+def workspace(tmp_path, monkeypatch):
+    workspace = Workspace(tmp_path).fill()
+    monkeypatch.setenv("HEADSTART_CACHE", str(workspace.cache))
+    return workspace
 
 
 def strict(text):
@@ -26,38 +26,38 @@ def strict(text):
 
 @pytest.mark.parametrize("verb", ["pretrain", "translation"])
 @pytest.mark.parametrize("patience", [0, 9])
-def test_scores_that_are_not_finite_are_nulls_in_the_result(place, capsys, monkeypatch, verb, patience):
+def test_scores_that_are_not_finite_are_nulls_in_the_result(workspace, capsys, monkeypatch, verb, patience):
     def not_finite(*arguments, **options):
         return Scores({"loss": math.nan, "cross_entropy": math.inf}, 1)
 
     for module in ("training.loop", "training.fit", "training.tasks.translation"):
         monkeypatch.setattr(f"headstart.{module}.evaluate", not_finite)
     more = ("--steps", 3, "--evaluate-every", 1, "--patience", patience)
-    answer = commands.ask(capsys, place.command(*more, verb=verb))
+    answer = commands.invoke(capsys, workspace.command(*more, verb=verb))
     assert answer.code == 0, answer.err
     assert "not finite" in answer.out
-    result = strict((place.run / "result.json").read_text())
+    result = strict((workspace.run / "result.json").read_text())
     assert result["valid"]["loss"] is None
     assert result["best_step"] == -1
-    again = commands.ask(capsys, [*place.command(*more, verb=verb), "--json"])
+    again = commands.invoke(capsys, [*workspace.command(*more, verb=verb), "--json"])
     assert again.code == 0, again.err
     assert strict(again.out)["valid"]["loss"] is None
-    listed = commands.ask(capsys, ["runs", str(place.path)])
+    listed = commands.invoke(capsys, ["runs", str(workspace.path)])
     assert (listed.code, "finished" in listed.out) == (0, True), listed.err
 
 
 @pytest.mark.parametrize("rate", ["1e30", "nan", "inf", "-1", "0"])
-def test_a_learning_rate_beyond_reason_is_refused(place, capsys, rate):
-    answer = commands.ask(capsys, [*place.command(), f"--learning-rate={rate}"])
+def test_a_learning_rate_beyond_reason_is_refused(workspace, capsys, rate):
+    answer = commands.invoke(capsys, [*workspace.command(), f"--learning-rate={rate}"])
     assert answer.code == 2
     assert "--learning-rate" in answer.err
-    assert not place.run.exists()
+    assert not workspace.run.exists()
 
 
-def test_the_first_finite_score_is_the_best_so_far(place, capsys, monkeypatch):
+def test_the_first_finite_score_is_the_best_so_far(workspace, capsys, monkeypatch):
     given = iter([float("nan"), 3.0, float("nan"), 2.0])
     monkeypatch.setattr("headstart.training.early_stopping.to_minimize", lambda values, measure: next(given))
     more = ("--steps", 4, "--evaluate-every", 1, "--patience", 3)
-    answer = commands.ask(capsys, place.command(*more))
+    answer = commands.invoke(capsys, workspace.command(*more))
     assert answer.code == 0, answer.err
-    assert json.loads((place.run / "result.json").read_text())["best_step"] == 4
+    assert json.loads((workspace.run / "result.json").read_text())["best_step"] == 4

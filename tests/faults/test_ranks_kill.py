@@ -7,7 +7,7 @@ import time
 
 import local_ranks
 import pytest
-from commands import Place, end, steps_told, wait_until, written
+from commands import Workspace, exit_code_of, run_files, steps_logged, wait_until
 
 from headstart.runs import checkpoint
 
@@ -16,94 +16,95 @@ CLIPPED = ("--clip", 0.5, "--accumulate", 2)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A place with runs of two ranks that nobody disturbed."""
-    place = Place(tmp_path_factory.mktemp("ranks")).fill()
+def workspace(tmp_path_factory):
+    """A workspace with runs of two ranks that nobody disturbed."""
+    workspace = Workspace(tmp_path_factory.mktemp("ranks")).fill()
     for how, flags in SHARDED.items():
-        assert local_ranks.ended(place, *CLIPPED, *flags, "--out", place.path / how) == [0, 0], local_ranks.said(place)
-    return place
+        codes = local_ranks.exit_codes(workspace, *CLIPPED, *flags, "--out", workspace.path / how)
+        assert codes == [0, 0], local_ranks.log_of(workspace)
+    return workspace
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", SHARDED)
-def test_torchrun_starts_all_again_when_a_rank_is_killed_and_the_bytes_are_the_same(place, how):
-    run = place.path / f"killed-{how}"
+def test_torchrun_starts_all_again_when_a_rank_is_killed_and_the_bytes_are_the_same(workspace, how):
+    run = workspace.path / f"killed-{how}"
     job = local_ranks.torchrun(
-        place, ["--nproc-per-node", 2, "--max-restarts", 2, "--master-port", local_ranks.free_port()],
+        workspace, ["--nproc-per-node", 2, "--max-restarts", 2, "--master-port", local_ranks.free_port()],
         *CLIPPED, *SHARDED[how], "--out", run, log=f"torchrun-{how}", killed="1=step@4",
     )  # fmt: skip
-    assert job.wait(120) == 0, (place.path / f"torchrun-{how}").read_text()
-    log = (place.path / f"torchrun-{how}").read_text()
+    assert job.wait(120) == 0, (workspace.path / f"torchrun-{how}").read_text()
+    log = (workspace.path / f"torchrun-{how}").read_text()
     assert "resuming from step" in log
     assert "locked" not in log
-    assert_same(place, run, how)
+    assert_same(workspace, run, how)
 
 
-def assert_same(place, run, how):
+def assert_same(workspace, run, how):
     """Also metrics, result and settings, and nothing that a killed one left aside."""
-    assert written(run) == written(place.path / how)
+    assert run_files(run) == run_files(workspace.path / how)
     assert list(run.rglob(".*")) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "number"), [("DDP", signal.SIGTERM), ("FSDP2", signal.SIGINT)])
-def test_a_signal_to_one_rank_stops_both_at_one_step_and_saves_it(place, how, number):
-    run = place.path / f"stopped-{how}"
+def test_a_signal_to_one_rank_stops_both_at_one_step_and_saves_it(workspace, how, number):
+    run = workspace.path / f"stopped-{how}"
     flags = (*CLIPPED, *SHARDED[how], "--save-every", 0, "--out", run)
-    children = local_ranks.started(place, *flags)
-    wait_until(lambda: steps_told(run) >= 2, children[0])
+    children = local_ranks.start_command(workspace, *flags)
+    wait_until(lambda: steps_logged(run) >= 2, children[0])
     os.kill(children[1].pid, number)
-    assert [end(child) for child in children] == [128 + number] * 2
+    assert [exit_code_of(child) for child in children] == [128 + number] * 2
     found, _ = checkpoint.latest(run / "checkpoints")
-    assert found.step == steps_told(run) >= 2
-    assert f"stopped at step {found.step} by {number.name}; it is saved" in local_ranks.said(place)
-    assert local_ranks.said(place, 1) == ""
-    assert local_ranks.ended(place, *flags) == [0, 0]
-    for name, raw in written(place.path / how).items():
+    assert found.step == steps_logged(run) >= 2
+    assert f"stopped at step {found.step} by {number.name}; it is saved" in local_ranks.log_of(workspace)
+    assert local_ranks.log_of(workspace, 1) == ""
+    assert local_ranks.exit_codes(workspace, *flags) == [0, 0]
+    for name, raw in run_files(workspace.path / how).items():
         assert name == "config.toml" or (run / name).read_bytes() == raw, name
 
 
 @pytest.mark.slow
-def test_torchrun_passes_sigterm_on_and_both_ranks_have_saved_one_step(place):
-    run = place.path / "terminated"
+def test_torchrun_passes_sigterm_on_and_both_ranks_have_saved_one_step(workspace):
+    run = workspace.path / "terminated"
     flags = (*CLIPPED, "--save-every", 0, "--steps", 400, "--out", run)
-    job = local_ranks.torchrun(place, ["--nproc-per-node", 2, "--master-port", local_ranks.free_port()], *flags)
+    job = local_ranks.torchrun(workspace, ["--nproc-per-node", 2, "--master-port", local_ranks.free_port()], *flags)
     last = time.monotonic() + 60
-    while steps_told(run) < 7:
-        assert job.poll() is None, (place.path / "torchrun").read_text()
+    while steps_logged(run) < 7:
+        assert job.poll() is None, (workspace.path / "torchrun").read_text()
         assert time.monotonic() < last, "it does not come"
         time.sleep(0.01)
     job.send_signal(signal.SIGTERM)
     assert job.wait(60) != 0
     found, passed_over = checkpoint.latest(run / "checkpoints")
-    assert (found.step, passed_over) == (steps_told(run), [])
+    assert (found.step, passed_over) == (steps_logged(run), [])
     assert 7 <= found.step < 400
-    assert (place.path / "torchrun").read_text().count(f"stopped at step {found.step} by SIGTERM") == 1
+    assert (workspace.path / "torchrun").read_text().count(f"stopped at step {found.step} by SIGTERM") == 1
 
 
 @pytest.mark.slow
-def test_three_ranks_add_up_in_the_same_order_after_a_kill(place):
+def test_three_ranks_add_up_in_the_same_order_after_a_kill(workspace):
     """Two numbers have one sum, three have several: the order is part of the bytes."""
-    peaceful, killed = place.path / "three", place.path / "three-killed"
-    assert local_ranks.ended(place, *CLIPPED, "--out", peaceful, world=3) == [0, 0, 0]
-    codes = local_ranks.ended(place, *CLIPPED, "--out", killed, world=3, faults={2: "step@3"})
+    peaceful, killed = workspace.path / "three", workspace.path / "three-killed"
+    assert local_ranks.exit_codes(workspace, *CLIPPED, "--out", peaceful, world=3) == [0, 0, 0]
+    codes = local_ranks.exit_codes(workspace, *CLIPPED, "--out", killed, world=3, faults={2: "step@3"})
     assert codes == [75, 75, -9]
-    assert "the connection to the other ranks is lost" in local_ranks.said(place)
-    assert local_ranks.ended(place, *CLIPPED, "--out", killed, world=3) == [0, 0, 0]
-    assert written(killed) == written(peaceful)
+    assert "the connection to the other ranks is lost" in local_ranks.log_of(workspace)
+    assert local_ranks.exit_codes(workspace, *CLIPPED, "--out", killed, world=3) == [0, 0, 0]
+    assert run_files(killed) == run_files(peaceful)
 
 
 @pytest.mark.slow
-def test_two_nodes_find_each_other_and_do_so_again_when_a_rank_is_killed(place):
+def test_two_nodes_find_each_other_and_do_so_again_when_a_rank_is_killed(workspace):
     """Two agents of torchrun that know nothing but a port: as two nodes do."""
-    run, port = place.path / "nodes", local_ranks.free_port()
+    run, port = workspace.path / "nodes", local_ranks.free_port()
     options = [
         "--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-id", "nodes",
         "--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", "127.0.0.1", "--max-restarts", 3,
     ]  # fmt: skip
     flags = (*CLIPPED, *SHARDED["DDP"], "--out", run)
     nodes = [
-        local_ranks.torchrun(place, options, *flags, log=f"node-{number}", killed="1=step@4") for number in range(2)
+        local_ranks.torchrun(workspace, options, *flags, log=f"node-{number}", killed="1=step@4") for number in range(2)
     ]
     try:
         codes = [node.wait(120) for node in nodes]
@@ -112,8 +113,8 @@ def test_two_nodes_find_each_other_and_do_so_again_when_a_rank_is_killed(place):
     finally:
         for node in nodes:
             node.kill()
-    logs = [(place.path / f"node-{number}").read_text() for number in range(2)]
+    logs = [(workspace.path / f"node-{number}").read_text() for number in range(2)]
     assert codes == [0, 0], "\n".join(logs)
-    assert_same(place, run, "DDP")
+    assert_same(workspace, run, "DDP")
     assert any("2 ranks, 1 of them here" in log for log in logs)
     assert any("resuming from step" in log for log in logs)

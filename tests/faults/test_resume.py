@@ -10,7 +10,7 @@ import commands
 import pytest
 import small
 import torch
-from commands import STEPS, Place, written
+from commands import STEPS, Workspace, run_files
 
 from headstart.runs import checkpoint
 from headstart.tokenizers.training import train as train_tokenizer
@@ -20,118 +20,118 @@ OVERRIDE = ("--override-resume", None)
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory):
-    """A place with a run that ended, and one that was killed after five of its six steps."""
-    place = Place(tmp_path_factory.mktemp("known")).fill()
+def ended_runs(tmp_path_factory):
+    """A workspace with a run that ended, and one that was killed after five of its six steps."""
+    workspace = Workspace(tmp_path_factory.mktemp("known")).fill()
     for fault, code, name in (("", 0, "finished"), ("step@5", -signal.SIGKILL, "killed")):
-        assert place.run_to_the_end(fault=fault) == code, place.log.read_text()
-        place.run.rename(place.path / name)
-    return place
+        assert workspace.run_to_the_end(fault=fault) == code, workspace.log.read_text()
+        workspace.run.rename(workspace.path / name)
+    return workspace
 
 
 @pytest.fixture
-def finished(known, monkeypatch):
-    return brought(known, "finished", monkeypatch)
+def finished(ended_runs, monkeypatch):
+    return brought(ended_runs, "finished", monkeypatch)
 
 
 @pytest.fixture
-def killed(known, monkeypatch):
-    return brought(known, "killed", monkeypatch)
+def killed(ended_runs, monkeypatch):
+    return brought(ended_runs, "killed", monkeypatch)
 
 
-def brought(known, name, monkeypatch):
-    """The known place as it was, with a copy of the named run."""
-    monkeypatch.setenv("HEADSTART_CACHE", str(known.cache))
-    known.fill()
-    shutil.rmtree(known.run, ignore_errors=True)
-    shutil.copytree(known.path / name, known.run)
-    return known
+def brought(ended_runs, name, monkeypatch):
+    """The known workspace as it was, with a copy of the named run."""
+    monkeypatch.setenv("HEADSTART_CACHE", str(ended_runs.cache))
+    ended_runs.fill()
+    shutil.rmtree(ended_runs.run, ignore_errors=True)
+    shutil.copytree(ended_runs.path / name, ended_runs.run)
+    return ended_runs
 
 
 @pytest.fixture
-def ask(capsys):
-    return lambda command: commands.ask(capsys, command)
+def invoke(capsys):
+    return lambda command: commands.invoke(capsys, command)
 
 
 def weights(run):
     return (run / "weights.safetensors").read_bytes()
 
 
-def same_as_finished(place):
-    return written(place.run) == written(place.path / "finished")
+def same_as_finished(workspace):
+    return run_files(workspace.run) == run_files(workspace.path / "finished")
 
 
 # ---- going on ---------------------------------------------------------------------------------------------
 
 
-def test_the_same_command_goes_on_and_says_from_where(killed, ask):
-    answer = ask(killed.command())
+def test_the_same_command_goes_on_and_says_from_where(killed, invoke):
+    answer = invoke(killed.command())
     assert answer.code == 0
     assert "resuming from step 4 of 6" in answer.err
     assert same_as_finished(killed)
 
 
-def test_a_finished_run_says_so_and_is_left_alone(finished, ask):
+def test_a_finished_run_says_so_and_is_left_alone(finished, invoke):
     before = {path: path.stat().st_mtime_ns for path in finished.run.rglob("*") if path.name != "lock"}
-    answer = ask([*finished.command(), "--json"])
+    answer = invoke([*finished.command(), "--json"])
     assert answer.code == 0
     assert "finished at step 6; nothing to do" in answer.err
     assert json.loads(answer.out)["step"] == STEPS
     assert all(path.stat().st_mtime_ns == time for path, time in before.items() if path.is_file())
 
 
-def test_more_steps_extend_a_finished_run(finished, ask):
-    answer = ask([*finished.command("--steps", 9), "--json"])
+def test_more_steps_extend_a_finished_run(finished, invoke):
+    answer = invoke([*finished.command("--steps", 9), "--json"])
     assert (answer.code, json.loads(answer.out)["step"]) == (0, 9)
     lines = [json.loads(line) for line in (finished.run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "event" not in line] == list(range(1, 10))
-    assert ask(finished.command("--steps", 9)).err.count("nothing to do") == 1
+    assert invoke(finished.command("--steps", 9)).err.count("nothing to do") == 1
 
 
-def test_fewer_steps_need_an_override_and_then_it_ends_there(killed, ask):
+def test_fewer_steps_need_an_override_and_then_it_ends_there(killed, invoke):
     fewer = ("--steps", 5)
-    assert ask(killed.command(*fewer)).code == 2
-    answer = ask([*killed.command(*fewer, *OVERRIDE), "--json"])
+    assert invoke(killed.command(*fewer)).code == 2
+    answer = invoke([*killed.command(*fewer, *OVERRIDE), "--json"])
     assert (answer.code, json.loads(answer.out)["step"]) == (0, 5)
 
 
 @pytest.mark.parametrize("change", ["missing", "a bit", "half"])
-def test_final_weights_that_were_lost_are_made_again(finished, ask, change):
+def test_final_weights_that_were_lost_are_made_again(finished, invoke, change):
     file, whole = finished.run / "weights.safetensors", weights(finished.run)
     broken = {"missing": b"", "a bit": whole[:-1] + bytes([whole[-1] ^ 1]), "half": whole[: len(whole) // 2]}
     file.write_bytes(broken[change])
     if change == "missing":
         file.unlink()
-    answer = ask(finished.command())
+    answer = invoke(finished.command())
     assert answer.code == 0
     assert "made again" in answer.err
     assert same_as_finished(finished)
 
 
-def test_what_dead_writers_left_is_cleared_away(killed, ask):
+def test_what_dead_writers_left_is_cleared_away(killed, invoke):
     left = ["checkpoints/.tmp-step-00000006-1/model.safetensors", "best/.tmp-step-00000004-1/x", ".tmp-weights-1",
             ".tmp-config.toml-1", ".tmp-result.json-1", ".tmp-tokenizer.json-1"]  # fmt: skip
     for name in left:
         (killed.run / name).parent.mkdir(parents=True, exist_ok=True)
         (killed.run / name).write_bytes(b"half")
-    assert ask(killed.command()).code == 0
+    assert invoke(killed.command()).code == 0
     assert list(killed.run.rglob(".*")) == []
     assert same_as_finished(killed)
 
 
-def test_the_cache_may_be_lost_or_damaged(killed, ask):
+def test_the_cache_may_be_lost_or_damaged(killed, invoke):
     stores = list((killed.cache / "stores").glob("*.tokens"))
     for store in stores:
         raw = bytearray(store.read_bytes())
         raw[-1] ^= 1
         store.write_bytes(raw)
     assert stores
-    assert ask(killed.command()).code == 0
+    assert invoke(killed.command()).code == 0
     assert same_as_finished(killed)
     shutil.rmtree(killed.cache)
     shutil.rmtree(killed.run)
     shutil.copytree(killed.path / "killed", killed.run)
-    assert ask(killed.command()).code == 0
+    assert invoke(killed.command()).code == 0
     assert same_as_finished(killed)
 
 
@@ -186,10 +186,10 @@ def test_without_an_average_the_old_one_is_forgotten(tmp_path):
 # ---- broken checkpoints -----------------------------------------------------------------------------------
 
 
-def test_a_broken_checkpoint_is_named_and_the_one_before_is_used(killed, ask):
+def test_a_broken_checkpoint_is_named_and_the_one_before_is_used(killed, invoke):
     file = killed.run / "checkpoints/step-00000004/optimizer.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
-    answer = ask(killed.command())
+    answer = invoke(killed.command())
     assert answer.code == 0
     assert "checkpoint of step 4 cannot be used" in answer.err.replace("\n", " ")
     assert str(file) in answer.err.replace("\n", "")
@@ -197,10 +197,10 @@ def test_a_broken_checkpoint_is_named_and_the_one_before_is_used(killed, ask):
     assert same_as_finished(killed)
 
 
-def test_none_good_exits_3(killed, ask):
+def test_none_good_exits_3(killed, invoke):
     for path in (killed.run / "checkpoints").iterdir():
         (path / "state.json").write_text("{}")
-    answer = ask(killed.command())
+    answer = invoke(killed.command())
     assert answer.code == 3
     assert "no checkpoint can be used" in answer.err
 
@@ -233,28 +233,28 @@ def test_a_broken_one_does_not_push_out_the_good_ones(tmp_path):
         (("--steps", 5), "loop.steps was 6, is 5"),
     ],
 )
-def test_another_setting_is_refused_with_the_difference(killed, ask, change, difference):
+def test_another_setting_is_refused_with_the_difference(killed, invoke, change, difference):
     before = sorted(path for path in killed.run.rglob("*"))
-    answer = ask(killed.command(*change))
+    answer = invoke(killed.command(*change))
     assert answer.code == 2
     assert difference in answer.err
     assert "--override-resume" in answer.err
     assert sorted(path for path in killed.run.rglob("*")) == before
-    assert ask(killed.command()).code == 0
+    assert invoke(killed.command()).code == 0
     assert same_as_finished(killed)
 
 
-def test_an_override_goes_on_and_is_remembered(killed, ask):
+def test_an_override_goes_on_and_is_remembered(killed, invoke):
     other = ("--dropout", 0.2)
-    answer = ask(killed.command(*other, *OVERRIDE))
+    answer = invoke(killed.command(*other, *OVERRIDE))
     assert answer.code == 0
     assert "resuming from step 4" in answer.err
-    assert ask(killed.command(*other)).code == 0
-    assert ask(killed.command()).code == 2
+    assert invoke(killed.command(*other)).code == 0
+    assert invoke(killed.command()).code == 2
 
 
-def test_how_often_and_how_many_are_saved_may_change(killed, ask):
-    assert ask(killed.command("--save-every", 3, "--keep", 1)).code == 0
+def test_how_often_and_how_many_are_saved_may_change(killed, invoke):
+    assert invoke(killed.command("--save-every", 3, "--keep", 1)).code == 0
     assert weights(killed.run) == weights(killed.path / "finished")
     assert [path.name for path in (killed.run / "checkpoints").iterdir()] == ["step-00000006"]
 
@@ -271,30 +271,30 @@ def append_a_line(path):
 
 
 @pytest.mark.parametrize("change", [change_a_byte, append_a_line])
-def test_a_corpus_that_changed_is_noticed(killed, ask, change):
+def test_a_corpus_that_changed_is_noticed(killed, invoke, change):
     change(killed.path / "corpus.txt")
-    answer = ask(killed.command())
+    answer = invoke(killed.command())
     assert answer.code == 2
     assert "data.fingerprint was" in answer.err
-    assert ask(killed.command(*OVERRIDE)).code == 0
+    assert invoke(killed.command(*OVERRIDE)).code == 0
     config = (killed.run / "config.toml").read_text()
     assert config != (killed.path / "finished/config.toml").read_text()
 
 
-def test_a_label_that_changed_is_noticed(known, tmp_path, ask):
-    place = Place(tmp_path).fill()
-    assert ask(place.command("--steps", 2, verb="finetune")).code == 0
-    rows = (place.path / "rows.tsv").read_text()
-    (place.path / "rows.tsv").write_text(rows.replace("\tnon", "\toui", 1))
-    answer = ask(place.command("--steps", 4, verb="finetune"))
+def test_a_label_that_changed_is_noticed(ended_runs, tmp_path, invoke):
+    workspace = Workspace(tmp_path).fill()
+    assert invoke(workspace.command("--steps", 2, verb="finetune")).code == 0
+    rows = (workspace.path / "rows.tsv").read_text()
+    (workspace.path / "rows.tsv").write_text(rows.replace("\tnon", "\toui", 1))
+    answer = invoke(workspace.command("--steps", 4, verb="finetune"))
     assert answer.code == 2
     assert "data.fingerprint was" in answer.err
 
 
-def test_another_tokenizer_on_the_command_line_is_refused_with_the_difference(killed, ask):
+def test_another_tokenizer_on_the_command_line_is_refused_with_the_difference(killed, invoke):
     other = train_tokenizer(lambda: iter(small.sentences(300, seed=9)), vocab=300).tokenizer
     other.save(killed.path / "other")
-    answer = ask(killed.command("--tokenizer", killed.path / "other"))
+    answer = invoke(killed.command("--tokenizer", killed.path / "other"))
     assert answer.code == 2
     assert "model.tokenizer was" in answer.err
     assert "model.vocab was" in answer.err
@@ -313,7 +313,7 @@ def train_another(file):
 
 
 @pytest.mark.parametrize("change", [swap_two_ids, train_another])
-def test_a_run_whose_tokenizer_was_exchanged_is_not_used(killed, ask, change):
+def test_a_run_whose_tokenizer_was_exchanged_is_not_used(killed, invoke, change):
     shutil.copytree(killed.path / "finished", killed.path / "start", dirs_exist_ok=True)
     change(killed.path / "start/tokenizer.json")
     change(killed.run / "tokenizer.json")
@@ -323,10 +323,10 @@ def test_a_run_whose_tokenizer_was_exchanged_is_not_used(killed, ask, change):
     ]
     commands[1].remove("--tokenizer")
     for command in commands:
-        answer = ask(command)
+        answer = invoke(command)
         assert answer.code == 3, answer.err
         assert re.search(r"tokenizer\.json \([\d,]+ tokens, [0-9a-f]{12}…\) is not the one", answer.err)
-    assert ask(killed.command()).code == 0  # with the right one given
+    assert invoke(killed.command()).code == 0  # with the right one given
     assert same_as_finished(killed)
 
 
@@ -346,14 +346,14 @@ def test_another_machine_goes_on_and_both_are_recorded(killed):
 @pytest.mark.parametrize(
     ("fact", "before"), [("precision", "bf16"), ("torch", "2.0.0"), ("numpy", "1.0.0"), ("device", "a GPU")]
 )
-def test_what_another_version_or_precision_began_goes_on_and_says_so(killed, ask, fact, before):
+def test_what_another_version_or_precision_began_goes_on_and_says_so(killed, invoke, fact, before):
     """As a checkpoint that was written elsewhere: its manifest tells of another machine."""
     for path in (killed.run / "checkpoints").iterdir():
         manifest = json.loads((path / "manifest.json").read_bytes())
         del manifest["sha256"]
         now, manifest["machine"][fact] = manifest["machine"][fact], before
         (path / "manifest.json").write_bytes(checkpoint._canonical(manifest))
-    answer = ask(killed.command())
+    answer = invoke(killed.command())
     assert answer.code == 0
     assert f"not bit-exact from here on: {fact} was {before}, is {now}" in answer.err
     assert answer.err.count("not bit-exact") == 1

@@ -15,9 +15,9 @@ import pytest
 import serving
 import tiny_runs
 import translators
+from expected_errors import refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.config.generation import GenerationConfig
 from headstart.errors import IntegrityError, UserError
@@ -134,7 +134,7 @@ def drip(found, sent):
 
 
 @pytest.fixture(scope="module")
-def hasty():
+def impatient_server():
     """A server with little timeouts."""
     timeouts = Timeouts(header_seconds=0.4, reader_seconds=0.4)
     limits = Limits(body_seconds=0.4, generation_seconds=0.4, streams=2)
@@ -145,28 +145,28 @@ def hasty():
         yield found
 
 
-def test_headers_that_do_not_come_are_not_waited_for(hasty):
-    with hasty.connect() as silent, hasty.connect() as begun:
+def test_headers_that_do_not_come_are_not_waited_for(impatient_server):
+    with impatient_server.connect() as silent, impatient_server.connect() as begun:
         begun.sendall(b"GET /health HTTP/1.1\r\nHo")
         assert status_of(serving.all_of(begun)) == 408
         assert serving.all_of(silent) == b""
 
 
-def test_headers_that_drip_are_not_waited_for(hasty):
-    with hasty.connect() as found, pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
+def test_headers_that_drip_are_not_waited_for(impatient_server):
+    with impatient_server.connect() as found, pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
         drip(found, b"GET /health HTTP/1.1\r\nX-Slow: " + b"x" * 1_000)
 
 
-def test_a_second_request_on_a_connection_has_no_more_time_than_the_first(hasty):
-    with hasty.connect() as found:
+def test_a_second_request_on_a_connection_has_no_more_time_than_the_first(impatient_server):
+    with impatient_server.connect() as found:
         found.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert serving.first_status(found) == 200
         found.sendall(b"GET /hea")
         assert status_of(serving.all_of(found)) == 408
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(hasty):
-    with hasty.connect() as found:
+def test_a_body_that_does_not_come_is_not_waited_for(impatient_server):
+    with impatient_server.connect() as found:
         found.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
         answer = serving.all_of(found)
         assert status_of(answer) == 408
@@ -242,17 +242,17 @@ def steps(wait=lambda: None, on_close=lambda: None, text="x"):
     return stream_tokens, started
 
 
-def test_writing_that_takes_too_long_ends_with_the_reason(hasty, monkeypatch):
+def test_writing_that_takes_too_long_ends_with_the_reason(impatient_server, monkeypatch):
     monkeypatch.setattr(service, "stream_tokens", steps(lambda: time.sleep(0.01))[0])
-    status, whole = hasty.post("/api/generate", stream=False)
+    status, whole = impatient_server.post("/api/generate", stream=False)
     assert (status, whole["stop"]) == (200, "time")
     assert 1 <= whole["token_count"] == len(whole["tokens"]) < 60
 
 
-def test_a_token_that_takes_too_long_ends_the_answer_too(hasty, monkeypatch):
+def test_a_token_that_takes_too_long_ends_the_answer_too(impatient_server, monkeypatch):
     gate = threading.Semaphore(0)
     monkeypatch.setattr(service, "stream_tokens", steps(gate.acquire)[0])
-    assert hasty.post("/api/generate", stream=False)[1] == {
+    assert impatient_server.post("/api/generate", stream=False)[1] == {
         "run": "causal", "text": "", "tokens": [], "stop": "time", "token_count": 0, "notes": [],
     }  # fmt: skip
     gate.release(9)
@@ -267,30 +267,30 @@ def test_writing_that_cannot_begin_in_time_is_put_off():
             serving.wait_until(lambda: served.application._working == 0)
 
 
-def test_a_reader_who_does_not_read_stops_the_writing_and_is_cut_off(hasty, monkeypatch):
+def test_a_reader_who_does_not_read_stops_the_writing_and_is_cut_off(impatient_server, monkeypatch):
     closed = threading.Event()
     stream_tokens, started = steps(on_close=closed.set, text="x" * 100_000)
     monkeypatch.setattr(service, "stream_tokens", stream_tokens)
-    with hasty.streaming(stream=True) as (found, _):
+    with impatient_server.streaming(stream=True) as (found, _):
         found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         assert closed.wait(10)
         seen = len(started)
         assert seen < 200, "it was written far ahead of its reader"
-        assert hasty.get("/health").status == 200
+        assert impatient_server.get("/health").status == 200
     assert len(started) == seen
 
 
-def test_more_texts_at_once_than_there_are_writers_are_put_off(hasty, monkeypatch):
+def test_more_texts_at_once_than_there_are_writers_are_put_off(impatient_server, monkeypatch):
     gate, closed = threading.Semaphore(0), threading.Semaphore(0)
     monkeypatch.setattr(service, "stream_tokens", steps(gate.acquire, closed.release)[0])
     with contextlib.ExitStack() as stack:
         for _ in range(2):
-            found = stack.enter_context(hasty.connect())
+            found = stack.enter_context(impatient_server.connect())
             found.sendall(serving.request("/api/generate", {}))
-        serving.wait_until(lambda: hasty.post("/api/generate", stream=False)[0] == 503)
-        answer = hasty.ask("POST", "/api/generate", "{}")
+        serving.wait_until(lambda: impatient_server.post("/api/generate", stream=False)[0] == 503)
+        answer = impatient_server.ask("POST", "/api/generate", "{}")
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-        assert hasty.post("/api/classify", **TEXT)[0] == 200, "others are served meanwhile"
+        assert impatient_server.post("/api/classify", **TEXT)[0] == 200, "others are served meanwhile"
     gate.release(100)
     assert closed.acquire(timeout=10)
     assert closed.acquire(timeout=10)
@@ -400,7 +400,7 @@ def test_a_server_that_ends_breaks_off_in_order(is_begun):
 # ---- 40: nonsense -------------------------------------------------------------------------------------------
 
 KEYS = (
-    "run", "text", "text_b", "influence", "prompt", "max_tokens", "temperature", "top_k", "top_p", "seed",
+    "run", "text", "text_b", "attribution", "prompt", "max_tokens", "temperature", "top_k", "top_p", "seed",
     "alternatives", "stream", "beam", "length_penalty", "target",
 )  # fmt: skip
 NUMBERS = st.one_of(

@@ -89,9 +89,9 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|home|root|Users)/|\bC:\\\\Users\\
 
 
 def shipped_files():
-    places = [ROOT / name for name in ("headstart", "docs", "benchmarks", ".ci", "README.md", "pyproject.toml")]
-    for place in places:
-        for path in [place] if place.is_file() else sorted(place.rglob("*")):
+    roots = [ROOT / name for name in ("headstart", "docs", "benchmarks", ".ci", "README.md", "pyproject.toml")]
+    for root in roots:
+        for path in [root] if root.is_file() else sorted(root.rglob("*")):
             if path.is_file() and path.suffix not in {".pyc", ".png", ".gz"}:
                 yield path
 

@@ -12,25 +12,25 @@ import commands
 import forked
 import pytest
 import small
-from commands import Place, steps_told, wait_until, written
-from refusals import refused
+from commands import Workspace, run_files, steps_logged, wait_until
+from expected_errors import refused
 
 from headstart.runs import checkpoint
 from headstart.storage import locks
 from headstart.storage.locks import run_lock
-from headstart.training import fit as execute
+from headstart.training import fit
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    place = Place(tmp_path).fill()
-    monkeypatch.setenv("HEADSTART_CACHE", str(place.cache))
-    return place
+def workspace(tmp_path, monkeypatch):
+    workspace = Workspace(tmp_path).fill()
+    monkeypatch.setenv("HEADSTART_CACHE", str(workspace.cache))
+    return workspace
 
 
 @pytest.fixture
-def ask(capsys):
-    return lambda command: commands.ask(capsys, command)
+def invoke(capsys):
+    return lambda command: commands.invoke(capsys, command)
 
 
 # ---- disk and memory --------------------------------------------------------------------------------------
@@ -41,25 +41,25 @@ def bytes_needed(parameters, keep):
     return 4 * parameters * (3 * (keep + 1) + 1)
 
 
-def test_a_disk_too_small_is_refused_before_the_first_step(place, ask, monkeypatch):
+def test_a_disk_too_small_is_refused_before_the_first_step(workspace, invoke, monkeypatch):
     usage = namedtuple("usage", "free")
-    monkeypatch.setattr(execute.shutil, "disk_usage", lambda path: usage(1000))
-    answer = ask(place.command("--keep", 3))
+    monkeypatch.setattr(fit.shutil, "disk_usage", lambda path: usage(1000))
+    answer = invoke(workspace.command("--keep", 3))
     assert answer.code == 75
-    assert not (place.run / "metrics.jsonl").exists()
-    assert not (place.run / "checkpoints").exists()
+    assert not (workspace.run / "metrics.jsonl").exists()
+    assert not (workspace.run / "checkpoints").exists()
     monkeypatch.undo()
-    monkeypatch.setenv("HEADSTART_CACHE", str(place.cache))
-    parameters = json.loads(ask([*place.command("--keep", 3), "--json"]).out)["parameters"]
+    monkeypatch.setenv("HEADSTART_CACHE", str(workspace.cache))
+    parameters = json.loads(invoke([*workspace.command("--keep", 3), "--json"]).out)["parameters"]
     assert f"{bytes_needed(parameters, 3):,} bytes are needed" in answer.err
     assert "1,000 are free" in answer.err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
-def test_a_really_small_disk_is_refused_before_the_first_step(place, ask):
-    mount = place.path / "mounted"
+def test_a_really_small_disk_is_refused_before_the_first_step(workspace, invoke):
+    mount = workspace.path / "mounted"
     with mounted(mount, "size=200k"):
-        answer = ask(place.command("--out", mount / "run"))
+        answer = invoke(workspace.command("--out", mount / "run"))
         left = sorted(path.name for path in (mount / "run").iterdir())
     assert answer.code == 75
     assert "are free" in answer.err
@@ -79,14 +79,14 @@ def mounted(path, options):
         subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_finished_run_that_cannot_be_extended_stays_finished(place, ask, monkeypatch):
-    assert ask(place.command()).code == 0
-    before = written(place.run)
+def test_a_finished_run_that_cannot_be_extended_stays_finished(workspace, invoke, monkeypatch):
+    assert invoke(workspace.command()).code == 0
+    before = run_files(workspace.run)
     usage = namedtuple("usage", "free")
-    monkeypatch.setattr(execute.shutil, "disk_usage", lambda path: usage(1000))
-    assert ask(place.command("--steps", 9)).code == 75
-    assert ask(place.command()).code == 0
-    assert written(place.run) == before
+    monkeypatch.setattr(fit.shutil, "disk_usage", lambda path: usage(1000))
+    assert invoke(workspace.command("--steps", 9)).code == 75
+    assert invoke(workspace.command()).code == 0
+    assert run_files(workspace.run) == before
 
 
 FULL_AFTER_THE_FIRST_SAVE = """
@@ -104,15 +104,15 @@ sys.exit(run(sys.argv[1:]))
 """
 
 
-def test_a_disk_that_fills_up_keeps_the_last_checkpoint_and_the_run_goes_on_later(place):
-    peaceful = place.path / "peaceful"
-    assert place.run_to_the_end("--out", peaceful) == 0
-    assert place.run_to_the_end(program=FULL_AFTER_THE_FIRST_SAVE) == 75, place.log.read_text()
-    assert re.search(r"needs [\d,]+ bytes, [\d,]+ bytes are free", place.log.read_text())
-    assert checkpoint.latest(place.run / "checkpoints")[0].step == 2
-    assert list(place.run.rglob(".*")) == []
-    assert place.run_to_the_end() == 0
-    assert written(place.run) == written(peaceful)
+def test_a_disk_that_fills_up_keeps_the_last_checkpoint_and_the_run_goes_on_later(workspace):
+    peaceful = workspace.path / "peaceful"
+    assert workspace.run_to_the_end("--out", peaceful) == 0
+    assert workspace.run_to_the_end(program=FULL_AFTER_THE_FIRST_SAVE) == 75, workspace.log.read_text()
+    assert re.search(r"needs [\d,]+ bytes, [\d,]+ bytes are free", workspace.log.read_text())
+    assert checkpoint.latest(workspace.run / "checkpoints")[0].step == 2
+    assert list(workspace.run.rglob(".*")) == []
+    assert workspace.run_to_the_end() == 0
+    assert run_files(workspace.run) == run_files(peaceful)
 
 
 HALF_A_LINE = """
@@ -140,7 +140,7 @@ MEMORY_FULL = """
 import pathlib, resource, sys
 sys.path.insert(0, sys.argv[2])
 import small, torch._dynamo  # the optimizers import it on first use, and it is large
-from headstart.training.fit import Console, Session, Task, fit
+from headstart.training.fit import Console, Session, TrainingTask, fit
 from headstart.config.run import DataConfig, RunConfig
 from headstart.config.training import Masking
 from headstart.runs.directory import RunDirectory
@@ -153,7 +153,7 @@ config = RunConfig(
     head=made.objective.head, optimizer=made.optimizer, loop=made.loop, masking=Masking(),
 )
 try:
-    task = Task(config, small.tokenizer(), made.model, made.objective, None)
+    task = TrainingTask(config, small.tokenizer(), made.model, made.objective, None)
     fit(task, Session(RunDirectory(sys.argv[1]), made.machine, Console(print)))
 except Exception as error:
     print(type(error).__name__, error)
@@ -173,47 +173,47 @@ def test_memory_that_does_not_suffice_is_try_again_with_numbers(tmp_path):
 # ---- directories that cannot be written to ---------------------------------------------------------------------
 
 
-def test_a_path_below_a_file_is_refused_before_data_is_read(place, ask):
-    (place.path / "file").write_text("")
-    (place.path / "corpus.txt").unlink()
-    answer = ask(place.command("--out", place.path / "file/run"))
+def test_a_path_below_a_file_is_refused_before_data_is_read(workspace, invoke):
+    (workspace.path / "file").write_text("")
+    (workspace.path / "corpus.txt").unlink()
+    answer = invoke(workspace.command("--out", workspace.path / "file/run"))
     assert answer.code == 2
-    assert f"headstart [no-file]: {place.path / 'file/run'}" in answer.err.replace("\n", "")
+    assert f"headstart [no-file]: {workspace.path / 'file/run'}" in answer.err.replace("\n", "")
     assert "corpus" not in answer.err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
-def test_a_read_only_directory_is_refused_before_data_is_read(place, ask):
-    mount = place.path / "mounted"
-    (place.path / "corpus.txt").unlink()
+def test_a_read_only_directory_is_refused_before_data_is_read(workspace, invoke):
+    mount = workspace.path / "mounted"
+    (workspace.path / "corpus.txt").unlink()
     with mounted(mount, "ro"):
-        answer = ask(place.command("--out", mount / "run"))
+        answer = invoke(workspace.command("--out", mount / "run"))
     assert answer.code == 2
     assert "headstart [no-file]: " in answer.err
     assert os.strerror(errno.EROFS) in answer.err
     assert "corpus" not in answer.err
 
 
-def test_a_missing_parent_is_made(place, ask):
-    assert ask(place.command("--steps", 1, "--out", place.path / "a/b/run")).code == 0
+def test_a_missing_parent_is_made(workspace, invoke):
+    assert invoke(workspace.command("--steps", 1, "--out", workspace.path / "a/b/run")).code == 0
 
 
 # ---- two at once ------------------------------------------------------------------------------------------
 
 
-def test_a_second_run_in_the_directory_is_refused_with_who_holds_it(place, ask):
-    command = place.command("--steps", 4000)
-    child = place.start("--steps", 4000)
+def test_a_second_run_in_the_directory_is_refused_with_who_holds_it(workspace, invoke):
+    command = workspace.command("--steps", 4000)
+    child = workspace.start("--steps", 4000)
     try:
-        wait_until(lambda: steps_told(place.run) > 2, child)
-        answer = ask(command)
+        wait_until(lambda: steps_logged(workspace.run) > 2, child)
+        answer = invoke(command)
         assert answer.code == 2
         assert "headstart [in-use]: " in answer.err
         assert re.search(rf"pid {child.pid} since \d{{4}}-", answer.err)
     finally:
         child.kill()
         child.join()  # the system lets go of the lock
-    refused = ask([*command, "--seed", "1"])
+    refused = invoke([*command, "--seed", "1"])
     assert "loop.seed was 0, is 1" in refused.err  # it got as far as the settings
 
 

@@ -6,7 +6,7 @@ import sys
 
 import french_sentences
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.data import store_building as module
 from headstart.data.readers.documents import Piece

@@ -4,7 +4,8 @@ import gzip
 
 import pytest
 import translators
-from commands import ask
+from commands import invoke
+from expected_errors import refused
 
 from headstart.errors import IntegrityError
 from headstart.runs.load import load
@@ -14,7 +15,7 @@ GOOD = "le livre\tthe book\nla fin\tthe end\n" * 12
 
 def tune(capsys, path, out, *flags):
     shape = ["--width", "16", "--ffn", "24", "--heads", "2", "--depth", "1", "--decoder-depth", "1"]
-    return ask(
+    return invoke(
         capsys,
         ["finetune", "--task", "translation", "--train", str(path), "--out", str(out), *shape, "--vocab", "300",
          "--length", "16", "--steps", "1", "--device", "cpu", "--precision", "fp32", "--threads", "1", *flags],
@@ -69,7 +70,7 @@ def test_text_that_spells_special_tokens_is_text(capsys, tmp_path):
 
 def test_lines_that_are_not_text_are_refused_with_their_byte(capsys, tmp_path):
     (tmp_path / "in.txt").write_bytes(b"la fin\n" + "né\n".encode("latin-1"))
-    answer = ask(capsys, ["translate", str(translators.path_of()), str(tmp_path / "in.txt"), "--device", "cpu"])
+    answer = invoke(capsys, ["translate", str(translators.path_of()), str(tmp_path / "in.txt"), "--device", "cpu"])
     assert answer.code == 2
     assert "headstart [bad-text]: " in answer.err
     assert "byte 8" in answer.err
@@ -81,5 +82,5 @@ def test_a_run_that_lost_a_tokenizer_says_which(tmp_path, name):
     translators.train(out, vocabularies="separate", tokenizer=None, vocab=300)
     text = (out / name).read_text()
     (out / name).write_text(text.replace("</s>", "</t>", 1))
-    with pytest.raises(IntegrityError, match=name):
+    with refused("mismatch", name, by=IntegrityError):
         load(out)

@@ -7,7 +7,7 @@ import time
 import forked
 import pytest
 import small
-from commands import COMMAND, end, steps_told, wait_until
+from commands import COMMAND, exit_code_of, steps_logged, wait_until
 
 from headstart.randomness import stream
 from headstart.runs import checkpoint
@@ -47,17 +47,17 @@ class Attempts:
             COMMAND, *self.command, "--out", run, output=self.log, environment={"HEADSTART_FAULT": fault}
         )
 
-    def kill(self, run, place, draws):
+    def kill(self, run, point, draws):
         """From outside: while it starts, or some steps further than its last checkpoint."""
         child = self.start(run)
-        if place == STARTING:
+        if point == STARTING:
             time.sleep(draws.uniform(0, 0.4))
         else:
             found, _ = checkpoint.latest(run / "checkpoints")
             goal = (found.step if found else 0) + int(draws.integers(1, 5))
-            wait_until(lambda: steps_told(run) >= goal, child)
+            wait_until(lambda: steps_logged(run) >= goal, child)
         child.kill()
-        assert end(child) == -signal.SIGKILL
+        assert exit_code_of(child) == -signal.SIGKILL
 
 
 def everything_in(run):
@@ -66,19 +66,19 @@ def everything_in(run):
     return {str(path.relative_to(run)): path.read_bytes() for path in files}
 
 
-def check_kills(directory, places, seed, steps, more):
+def check_kills(directory, points, seed, steps, more):
     attempts = Attempts(directory, steps, more)
     peaceful, killed = directory / "peaceful", directory / "killed"
-    assert end(attempts.start(peaceful)) == 0, attempts.log.read_text()
+    assert exit_code_of(attempts.start(peaceful)) == 0, attempts.log.read_text()
     draws = stream(seed, "kills")
-    for place in places:
-        if place in (STARTING, MOMENT):
-            attempts.kill(killed, place, draws)
+    for point in points:
+        if point in (STARTING, MOMENT):
+            attempts.kill(killed, point, draws)
         else:
-            most = {"step": 5, "after:model": 3, "after:rename": 3}.get(place, 1)
-            code = end(attempts.start(killed, f"{place}@{draws.integers(1, most + 1)}"))
-            assert code == -signal.SIGKILL, f"{place}: {attempts.log.read_text()}"
-    assert end(attempts.start(killed)) == 0, attempts.log.read_text()
+            most = {"step": 5, "after:model": 3, "after:rename": 3}.get(point, 1)
+            code = exit_code_of(attempts.start(killed, f"{point}@{draws.integers(1, most + 1)}"))
+            assert code == -signal.SIGKILL, f"{point}: {attempts.log.read_text()}"
+    assert exit_code_of(attempts.start(killed)) == 0, attempts.log.read_text()
     found, wanted = everything_in(killed), everything_in(peaceful)
     assert sorted(found) == sorted(wanted)  # nothing that a killed one left aside is there
     assert found == wanted
@@ -86,14 +86,14 @@ def check_kills(directory, places, seed, steps, more):
 
 
 @pytest.mark.parametrize(
-    ("more", "places"),
+    ("more", "points"),
     [
         ({}, [MOMENT]),
         ({"vocabularies": "separate", "valid-bleu": None}, ["before:result"]),
     ],
 )
-def test_killed_and_started_again_it_ends_in_the_same_bytes(tmp_path, more, places):
-    result = check_kills(tmp_path, places, 1, 16, more)
+def test_killed_and_started_again_it_ends_in_the_same_bytes(tmp_path, more, points):
+    result = check_kills(tmp_path, points, 1, 16, more)
     assert result["step"] == 16
     assert "bleu" in result["valid"]
 
@@ -108,7 +108,7 @@ def test_an_early_stop_goes_back_to_the_same_best(tmp_path):
 @pytest.mark.slow
 def test_twenty_kills_change_nothing(tmp_path):
     draws = stream(3, "places")
-    early = [place for place in checkpoint.POINTS if place != "between:renames"]
-    places = [*early, "step", *early, *[MOMENT] * 5, STARTING]
+    early = [point for point in checkpoint.POINTS if point != "between:renames"]
+    points = [*early, "step", *early, *[MOMENT] * 5, STARTING]
     last = ["between:renames", *AT_THE_END]  # the last checkpoint alone is replaced
-    check_kills(tmp_path, [*draws.permutation(places), *last], 2, 240, {})
+    check_kills(tmp_path, [*draws.permutation(points), *last], 2, 240, {})

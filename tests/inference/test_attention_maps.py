@@ -9,7 +9,7 @@ import pytest
 import tiny_runs
 import torch
 import translators
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.generation import GenerationConfig
 from headstart.config.model import HeadConfig

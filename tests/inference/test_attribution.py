@@ -8,12 +8,11 @@ import pytest
 import small
 import tiny_runs
 import torch
-from refusals import refused
+from expected_errors import refused
 from torch import nn
 
 from headstart.config.model import HeadConfig
 from headstart.config.presets import preset
-from headstart.errors import UserError
 from headstart.inference.attribution import attribution_of
 from headstart.inference.predict import predict
 from headstart.model.model import build
@@ -24,7 +23,7 @@ TEXT = "une belle histoire triste."
 METHODS = ["leave-one-out", "gradient"]
 
 
-def influence(kind, text=TEXT, **options):
+def attribution(kind, text=TEXT, **options):
     return attribution_of(tiny_runs.run_of(kind), text, MACHINE, **options)
 
 
@@ -63,14 +62,14 @@ def ids_of(run, text=TEXT):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_in_a_bag_of_tokens_the_influence_on_a_value_is_the_tokens_own_score(method):
+def test_in_a_bag_of_tokens_the_attribution_on_a_value_is_the_tokens_own_score(method):
     run = bag_run("regression", [])
     found = attribution_of(run, TEXT, MACHINE, method=method)
     scores = [float(run.model.score(token)[0]) for token in ids_of(run)]
     assert (found.of, found.method) == ("value", method)
     assert found.unit.startswith("value, ")
-    assert [token.influence for token in found.tokens[1:-1]] == pytest.approx(scores[1:-1], abs=1e-5)
-    ends = [found.tokens[0].influence, found.tokens[-1].influence]
+    assert [token.attribution for token in found.tokens[1:-1]] == pytest.approx(scores[1:-1], abs=1e-5)
+    ends = [found.tokens[0].attribution, found.tokens[-1].attribution]
     assert ends == pytest.approx([scores[0], scores[-1]], abs=1e-5) if method == "gradient" else ends == [0, 0]
 
 
@@ -78,7 +77,7 @@ def test_of_a_value_that_is_linear_the_gradients_add_up_to_the_whole():
     run = bag_run("regression", [])
     found = attribution_of(run, TEXT, MACHINE, method="gradient")
     (said,) = predict(run, [TEXT], MACHINE)
-    assert sum(token.influence for token in found.tokens) == pytest.approx(said.answer["value"], abs=1e-5)
+    assert sum(token.attribution for token in found.tokens) == pytest.approx(said.answer["value"], abs=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -90,7 +89,7 @@ def test_of_several_labels_it_is_the_likeliest_ones_logit(method):
     assert found.of == max(probabilities, key=probabilities.get)
     column = run.config.label_names.index(found.of)
     scores = [float(run.model.score(token)[column]) for token in ids_of(run)]
-    assert [token.influence for token in found.tokens[1:-1]] == pytest.approx(scores[1:-1], abs=1e-5)
+    assert [token.attribution for token in found.tokens[1:-1]] == pytest.approx(scores[1:-1], abs=1e-5)
 
 
 def test_of_two_classes_it_is_the_difference_of_their_scores():
@@ -99,7 +98,7 @@ def test_of_two_classes_it_is_the_difference_of_their_scores():
     column = run.config.label_names.index(found.of)
     scores = [run.model.score(token) for token in ids_of(run)]
     expected = [float(score[column] - score[1 - column]) for score in scores]
-    assert [token.influence for token in found.tokens[1:-1]] == pytest.approx(expected[1:-1], abs=1e-5)
+    assert [token.attribution for token in found.tokens[1:-1]] == pytest.approx(expected[1:-1], abs=1e-5)
 
 
 def test_of_three_classes_the_log_odds_are_those_of_the_probabilities():
@@ -113,7 +112,7 @@ def test_of_three_classes_the_log_odds_are_those_of_the_probabilities():
 
     for token, shown in zip(ids_of(run)[1:-1], found.tokens[1:-1], strict=True):
         expected = log_odds(total) - log_odds(total - run.model.score(token))
-        assert shown.influence == pytest.approx(expected, abs=1e-4)
+        assert shown.attribution == pytest.approx(expected, abs=1e-4)
 
 
 # ---- real runs ----------------------------------------------------------------------------------------------
@@ -121,7 +120,7 @@ def test_of_three_classes_the_log_odds_are_those_of_the_probabilities():
 
 @pytest.mark.parametrize("kind", ["classification", "multilabel", "regression"])
 def test_leaving_out_in_a_batch_is_predicting_each_shorter_text_alone(kind):
-    run, found = tiny_runs.run_of(kind), influence(kind)
+    run, found = tiny_runs.run_of(kind), attribution(kind)
     ids = ids_of(run)
 
     def number(tokens):
@@ -135,34 +134,34 @@ def test_leaving_out_in_a_batch_is_predicting_each_shorter_text_alone(kind):
         share = np.exp(outputs - outputs.max()) / np.exp(outputs - outputs.max()).sum()
         return float(np.log(share[column] / (1 - share[column])))
 
-    for place in range(1, len(ids) - 1):
-        expected = number(ids) - number(np.delete(ids, place))
-        assert found.tokens[place].influence == pytest.approx(expected, abs=1e-4)
+    for position in range(1, len(ids) - 1):
+        expected = number(ids) - number(np.delete(ids, position))
+        assert found.tokens[position].attribution == pytest.approx(expected, abs=1e-4)
 
 
 def test_gradient_times_input_is_the_slope_along_the_embedding():
-    """A finite difference: the embedding of one place made a little longer."""
-    run, found = tiny_runs.run_of("classification"), influence("classification", method="gradient")
+    """A finite difference: the embedding at one position made a little longer."""
+    run, found = tiny_runs.run_of("classification"), attribution("classification", method="gradient")
     run.model.double()
     ids, column = ids_of(run), run.config.label_names.index(found.of)
     table, step = run.model.base.embedding.tokens, 1e-5
-    for place in range(len(ids)):
+    for position in range(len(ids)):
         values = []
         for sign in (1, -1):
             scale = torch.ones(len(ids), 1, dtype=torch.float64)
-            scale[place] += sign * step
+            scale[position] += sign * step
             hook = table.register_forward_hook(lambda module, given, out, scale=scale: out * scale)
             with torch.no_grad():
                 outputs = run.model(torch.from_numpy(ids)[None])[0]
             hook.remove()
             values.append(float(outputs[column] - outputs[1 - column]))
-        slope = (values[0] - values[1]) / (2 * step)
-        assert found.tokens[place].influence == pytest.approx(slope, abs=1e-4)
+        gradient = (values[0] - values[1]) / (2 * step)
+        assert found.tokens[position].attribution == pytest.approx(gradient, abs=1e-4)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_tokens_are_the_text_with_its_frame_marked(method):
-    found = influence("classification", method=method)
+    found = attribution("classification", method=method)
     assert [token.is_special for token in found.tokens] == [True, *[False] * (len(found.tokens) - 2), True]
     assert "".join(token.text for token in found.tokens[1:-1]) == TEXT
     (said,) = predict(tiny_runs.run_of("classification"), [TEXT], MACHINE)
@@ -176,16 +175,16 @@ def test_the_bytes_of_a_character_are_left_out_together(method):
     smile = found.tokens[-2]
     assert smile.text == "☺"
     expected = sum(float(run.model.score(token)[0]) for token in run.tokenizer.encode("☺").astype(int))
-    assert smile.influence == pytest.approx(expected, abs=1e-5)
+    assert smile.attribution == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_pairs_empty_and_long_texts_have_an_influence(method):
-    pair = influence("pairs", text_b="un livre.", method=method)
+def test_pairs_empty_and_long_texts_have_an_attribution(method):
+    pair = attribution("pairs", text_b="un livre.", method=method)
     assert sum(token.is_special for token in pair.tokens) == 3
-    empty = influence("classification", "", method=method)
+    empty = attribution("classification", "", method=method)
     assert [token.is_special for token in empty.tokens] == [True, True]
-    long = influence("classification", "livre " * 60, method=method)
+    long = attribution("classification", "livre " * 60, method=method)
     assert (long.is_cut, len(long.tokens)) == (True, tiny_runs.LENGTH)
     assert json.loads(json.dumps(long.as_json(), allow_nan=False))["tokens"][1]["text"]
 
@@ -207,12 +206,12 @@ def test_looking_changes_nothing():
 
 
 def test_runs_methods_and_numbers_that_cannot_serve_are_refused():
-    with pytest.raises(UserError, match="cannot serve"):
-        influence("causal")
+    with refused("wrong-run", "causal run", "headstart predict"):
+        attribution("causal")
     with refused("unknown-name", "'shap'"):
-        influence("classification", method="shap")
+        attribution("classification", method="shap")
     with refused("mismatch"):
-        influence("classification", text_b="b")
+        attribution("classification", text_b="b")
     model = build(preset("tiny", vocab=small.tokenizer().size, width=16, heads=2), HeadConfig(kind="classification"))
     with torch.no_grad():
         model.head.classifier.weight.fill_(torch.nan)

@@ -9,10 +9,9 @@ import pytest
 import small
 import tiny_runs
 import torch
-from refusals import refused
+from expected_errors import refused
 from scipy import stats
 
-from headstart.errors import UserError
 from headstart.inference import compare as comparing
 from headstart.inference.compare import (
     compare,
@@ -32,7 +31,7 @@ MACHINE = tiny_runs.MACHINE
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch):
-    monkeypatch.setenv("HEADSTART_CACHE", str(tiny_runs.place() / "cache"))
+    monkeypatch.setenv("HEADSTART_CACHE", str(tiny_runs.directory() / "cache"))
 
 
 def shaken(run, seed=1, scale=0.5):
@@ -177,7 +176,7 @@ def test_runs_of_two_kinds_are_refused():
     for one, other in (("causal", "classification"), ("multilabel", "regression")):
         with refused("mismatch", f"{one} run", f"{other} run"):
             compare(tiny_runs.run_of(one), tiny_runs.run_of(other), "nowhere.txt", MACHINE)
-    with pytest.raises(UserError, match=r"masked run.*`headstart compare`"):
+    with refused("wrong-run", "masked run", "headstart compare"):
         compare(tiny_runs.run_of("causal"), tiny_runs.run_of("masked"), "nowhere.txt", MACHINE)
 
 
@@ -196,7 +195,7 @@ def bits_of_document(run, text):
 @pytest.fixture(scope="module")
 def short_lines():
     """A corpus of enough documents for an interval over them."""
-    path = tiny_runs.place() / "many-lines.txt"
+    path = tiny_runs.directory() / "many-lines.txt"
     path.write_text("\n".join(small.sentences(40, seed=21)) + "\n")
     return path
 
@@ -248,10 +247,10 @@ def test_one_long_document_is_compared_block_by_block(monkeypatch):
 
 
 def test_runs_that_read_other_lengths_or_write_other_tokens_compare_by_bytes(short_lines):
-    words = train_tokenizer(lambda: iter(small.sentences(50)), vocab=60, kind="char").tokenizer
-    out = tiny_runs.place() / "characters"
+    tokenizer = train_tokenizer(lambda: iter(small.sentences(50)), vocab=60, kind="char").tokenizer
+    out = tiny_runs.directory() / "characters"
     pretrain(
-        [tiny_runs.files()["corpus"]], out=out, valid=tiny_runs.files()["valid"], tokenizer=words,
+        [tiny_runs.files()["corpus"]], out=out, valid=tiny_runs.files()["valid"], tokenizer=tokenizer,
         model={**tiny_runs.SHAPE, "context": 64}, length=48, batch_tokens=96, steps=2,
         machine=MACHINE,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny_runs
 import torch
-from refusals import refused
+from expected_errors import refused
 from sklearn import metrics as sklearn_metrics
 
 from headstart.inference.evaluate import corpus_store, evaluate_run
@@ -19,7 +19,7 @@ MACHINE = tiny_runs.MACHINE
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch):
-    monkeypatch.setenv("HEADSTART_CACHE", str(tiny_runs.place() / "cache"))
+    monkeypatch.setenv("HEADSTART_CACHE", str(tiny_runs.directory() / "cache"))
 
 
 def silenced(run):
@@ -31,7 +31,7 @@ def silenced(run):
 
 
 def one_line(name, text):
-    path = tiny_runs.place() / name
+    path = tiny_runs.directory() / name
     path.write_text(text, encoding="utf-8")
     return path
 
@@ -42,16 +42,16 @@ def one_line(name, text):
 def losses_by_hand(run, path, length):
     """(tokens read, nats) of every token, one at a time: each text alone, cut where blocks of the stream are."""
     begin, end = run.tokenizer.id_of("begin"), run.tokenizer.id_of("end")
-    found, place = [], 0
+    found, position = [], 0
     for text in path.read_text().splitlines():
         tokens = [begin, *map(int, run.tokenizer.encode(text)), end]
         for i in range(1, len(tokens)):
-            block_start = (place + i - 1) // length * length
-            context = tokens[max(0, block_start - place) : i]
+            block_start = (position + i - 1) // length * length
+            context = tokens[max(0, block_start - position) : i]
             with torch.no_grad():
                 logits = run.model(torch.tensor([context]))[0, -1].double()
             found.append((len(context), -float(logits.log_softmax(-1)[tokens[i]])))
-        place += len(tokens)
+        position += len(tokens)
     return found
 
 

@@ -9,12 +9,11 @@ import pytest
 import small
 import tiny_runs
 import torch
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.config.training import Masking
-from headstart.errors import UserError
 from headstart.inference import perplexity
 from headstart.inference.evaluate import evaluate_run
 from headstart.inference.perplexity import LanguageScores, ngram_entropies, score_tokens
@@ -24,7 +23,7 @@ MACHINE = tiny_runs.MACHINE
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch):
-    monkeypatch.setenv("HEADSTART_CACHE", str(tiny_runs.place() / "cache"))
+    monkeypatch.setenv("HEADSTART_CACHE", str(tiny_runs.directory() / "cache"))
 
 
 def test_buckets_stay_few_and_cover_every_position_once():
@@ -57,11 +56,11 @@ def test_probability_and_rank_are_those_of_a_loop_over_tokens():
     ids = [run.tokenizer.id_of("begin"), *map(int, run.tokenizer.encode(text)), run.tokenizer.id_of("end")]
     found = score_tokens(run, text, MACHINE)
     assert len(ids) <= tiny_runs.LENGTH + 1
-    for place, token in enumerate(found.tokens, 1):
+    for position, token in enumerate(found.tokens, 1):
         with torch.no_grad():
-            shares = run.model(torch.tensor([ids[:place]]))[0, -1].double().softmax(-1)
-        assert token.probability == pytest.approx(float(shares[ids[place]]), rel=1e-4)
-        assert token.rank == 1 + int((shares > shares[ids[place]]).sum())
+            shares = run.model(torch.tensor([ids[:position]]))[0, -1].double().softmax(-1)
+        assert token.probability == pytest.approx(float(shares[ids[position]]), rel=1e-4)
+        assert token.rank == 1 + int((shares > shares[ids[position]]).sum())
     assert "".join(token.text for token in found.tokens[:-1]) == text
     assert [token.is_special for token in found.tokens] == [False] * (len(ids) - 2) + [True]
 
@@ -86,7 +85,7 @@ def test_a_perplexity_that_is_no_number_is_left_out():
         run.model.head.output.weight.fill_(torch.nan)
     with refused("not-finite"):
         score_tokens(run, "une", MACHINE)
-    with pytest.raises(UserError, match="cannot serve"):
+    with refused("wrong-run", "classification run", "headstart generate"):
         score_tokens(tiny_runs.run_of("classification"), "une", MACHINE)
 
 

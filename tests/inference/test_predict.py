@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import tiny_runs
-from refusals import refused
+from expected_errors import refused
 
 from headstart.inference import predict as windows
 from headstart.inference.evaluate import evaluate_run
@@ -132,8 +132,8 @@ def test_one_word_in_two_sentences_gets_two_vectors_and_one_sentence_twice_the_s
     of_word = []
     for one in found:
         tokens = one.tokens.tolist()
-        place = next(i for i in range(len(tokens)) if tokens[i : i + len(word)] == word)
-        of_word.append(one.vectors[place + len(word) - 1])
+        position = next(i for i in range(len(tokens)) if tokens[i : i + len(word)] == word)
+        of_word.append(one.vectors[position + len(word) - 1])
     assert np.abs(of_word[0] - of_word[1]).max() > 1e-2
     assert of_word[0] == pytest.approx(of_word[2], abs=1e-6)
     assert np.abs(found[0].vectors - found[2].vectors).max() < 1e-6

@@ -8,13 +8,14 @@ import small
 import tiny_runs
 import torch
 import translators
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.generation import GenerationConfig
 from headstart.errors import UserError
 from headstart.inference import predict as windows
-from headstart.inference import translate as translating
 from headstart.inference.translate import (
+    SOURCE_BATCH_TOKENS,
+    Hypothesis,
     Translator,
     aligned,
     cross_attention,
@@ -56,7 +57,7 @@ def test_windows_and_batches_change_nothing(monkeypatch):
     texts = [*TEXTS, "", *small.sentences(12, seed=3), " ", "fin"]
     whole = best(texts)
     monkeypatch.setattr(windows, "WINDOW_TEXTS", 3)
-    monkeypatch.setattr(translating, "CPU_BATCH_TOKENS", 40)
+    monkeypatch.setitem(SOURCE_BATCH_TOKENS, "cpu", 40)
     assert ids(best(texts)) == ids(whole)
 
 
@@ -94,20 +95,20 @@ def test_other_scripts_are_bytes_to_a_byte_level_tokenizer(text):
 
 
 def test_what_no_piece_is_for_is_read_as_unknown_and_never_written(tmp_path):
-    words = train_tokenizer(lambda: iter(small.sentences(50)), vocab=60, kind="char").tokenizer
-    translators.train(tmp_path / "run", tokenizer=words)
+    tokenizer = train_tokenizer(lambda: iter(small.sentences(50)), vocab=60, kind="char").tokenizer
+    translators.train(tmp_path / "run", tokenizer=tokenizer)
     run = load(tmp_path / "run")
     plain, strange = translate(run, ["le livre", "日本"], tiny_runs.MACHINE, GREEDY)
     assert (plain.has_unknown, strange.has_unknown) == (False, True)
-    assert words.id_of("unknown") in strange.source_ids
+    assert tokenizer.id_of("unknown") in strange.source_ids
     for one in (plain, strange):
-        assert not words.special_ids & set(one.candidates[0].ids)
+        assert not tokenizer.special_ids & set(one.candidates[0].ids)
 
 
 def test_a_translation_is_one_line():
-    words = small.tokenizer()
-    broken = [int(i) for i in words.encode("un\ndeux\r\ntrois")]
-    made = translator()._candidate(translating.Hypothesis(broken, 0.0, 0.0, True))
+    tokenizer = small.tokenizer()
+    broken = [int(i) for i in tokenizer.encode("un\ndeux\r\ntrois")]
+    made = translator()._candidate(Hypothesis(broken, 0.0, 0.0, True))
     assert made.text == "un deux trois"
 
 

@@ -9,12 +9,11 @@ import random_runs
 import small
 import tiny_runs
 import torch
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.generation import GenerationConfig
-from headstart.errors import UserError
 from headstart.inference.decoding.readers import CachedReader
-from headstart.inference.decoding.search import Limits, decode
+from headstart.inference.decoding.search import DecodingLimits, decode
 from headstart.inference.generate import generate
 from headstart.inference.predict import embed, predict
 from headstart.interop.huggingface import export_huggingface, import_huggingface
@@ -36,7 +35,7 @@ KINDS = {"gpt2": "gpt2", "gpt-neox": "gpt_neox", "llama-tied": "llama"}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def checkpoint(tmp_path_factory):
     """Each checkpoint, the run made of it and what the run was exported to, made once."""
     path, made = tmp_path_factory.mktemp("checkpoints"), {}
 
@@ -80,8 +79,8 @@ def our_outputs(run, tokens, present, segments):
 
 
 @pytest.mark.parametrize("name", hf_checkpoints.CASES)
-def test_the_logits_are_the_same_in_and_out_again(place, name):
-    model, run, exported = place(name)
+def test_the_logits_are_the_same_in_and_out_again(checkpoint, name):
+    model, run, exported = checkpoint(name)
     tokens, present, segments = batch(run, run.config.model.segments > 1)
     theirs = their_outputs(model, tokens, present, segments)
     loaded = getattr(transformers, exported.architecture).from_pretrained(exported.directory).eval()
@@ -92,8 +91,8 @@ def test_the_logits_are_the_same_in_and_out_again(place, name):
 
 
 @pytest.mark.parametrize("name", hf_checkpoints.CASES)
-def test_a_checkpoint_goes_out_as_what_it_came_in(place, name):
-    model, run, exported = place(name)
+def test_a_checkpoint_goes_out_as_what_it_came_in(checkpoint, name):
+    model, run, exported = checkpoint(name)
     assert exported.architecture == type(model).__name__
     assert run.config.objective == OBJECTIVES.get(name.partition("-")[2] if name in ENCODERS else "", "causal")
     assert run.finished
@@ -105,8 +104,8 @@ def test_a_checkpoint_goes_out_as_what_it_came_in(place, name):
 @pytest.mark.parametrize(
     "name", ["bert-pretraining", "roberta-classifier", "distilbert-regression", "llama", "gpt-neox"]
 )
-def test_what_was_exported_comes_in_again_to_the_byte(place, tmp_path, name):
-    _, run, exported = place(name)
+def test_what_was_exported_comes_in_again_to_the_byte(checkpoint, tmp_path, name):
+    _, run, exported = checkpoint(name)
     import_huggingface(exported.directory, tmp_path / "run")
     again = load(tmp_path / "run")
     assert again.digest == run.digest
@@ -119,8 +118,8 @@ def test_what_was_exported_comes_in_again_to_the_byte(place, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["bert-masked", "roberta-masked", "gpt2", "llama"])
-def test_plain_text_has_the_ids_of_transformers(place, name):
-    _, run, exported = place(name)
+def test_plain_text_has_the_ids_of_transformers(checkpoint, name):
+    _, run, exported = checkpoint(name)
     source = transformers.AutoTokenizer.from_pretrained(exported.directory.with_name(name))
     written = transformers.AutoTokenizer.from_pretrained(exported.directory)
     for text in hf_checkpoints.TEXTS:
@@ -131,31 +130,31 @@ def test_plain_text_has_the_ids_of_transformers(place, name):
 
 
 @pytest.mark.parametrize("name", ["bert-masked", "roberta-masked", "distilbert-masked"])
-def test_one_text_and_two_are_framed_as_transformers_does(place, name):
-    _, run, exported = place(name)
+def test_one_text_and_two_are_framed_as_transformers_does(checkpoint, name):
+    _, run, exported = checkpoint(name)
     frame = template_of(run.tokenizer, run.config.frame)
     for directory in (exported.directory.with_name(name), exported.directory):
-        words = transformers.AutoTokenizer.from_pretrained(directory)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
         for a, b in zip(hf_checkpoints.TEXTS, hf_checkpoints.TEXTS[::-1], strict=True):
             first, second = run.tokenizer.encode(a), run.tokenizer.encode(b)
-            assert words(a)["input_ids"] == frame.one(first, 64).tokens.tolist()
-            assert words(a, b)["input_ids"] == frame.pair(first, second, 64).tokens.tolist()
+            assert tokenizer(a)["input_ids"] == frame.one(first, 64).tokens.tolist()
+            assert tokenizer(a, b)["input_ids"] == frame.pair(first, second, 64).tokens.tolist()
             if name == "bert-masked" and directory == exported.directory:
-                assert words(a, b)["token_type_ids"] == frame.pair(first, second, 64).segments.tolist()
+                assert tokenizer(a, b)["token_type_ids"] == frame.pair(first, second, 64).segments.tolist()
 
 
-def test_a_prompt_goes_out_with_its_begin_and_without_an_end(place):
+def test_a_prompt_goes_out_with_its_begin_and_without_an_end(checkpoint):
     """As `generate` reads it: what follows an end is another text."""
-    _, run, exported = place("llama")
-    words = transformers.AutoTokenizer.from_pretrained(exported.directory)
-    assert words("le livre")["input_ids"] == [1, *run.tokenizer.encode("le livre").tolist()]
-    assert words.model_input_names == ["input_ids", "attention_mask"]
+    _, run, exported = checkpoint("llama")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported.directory)
+    assert tokenizer("le livre")["input_ids"] == [1, *run.tokenizer.encode("le livre").tolist()]
+    assert tokenizer.model_input_names == ["input_ids", "attention_mask"]
 
 
 @pytest.mark.parametrize("name", ["bert-masked", "roberta-masked", "gpt2"])
-def test_a_vocabulary_without_tokenizer_json_is_read_too(place, tmp_path, name):
+def test_a_vocabulary_without_tokenizer_json_is_read_too(checkpoint, tmp_path, name):
     """vocab.txt, or vocab.json and merges.txt, as older checkpoints come."""
-    _, run, _ = place(name)
+    _, run, _ = checkpoint(name)
     directory = tmp_path / "old"
     hf_checkpoints.write(name, directory)
     made, named = hf_checkpoints.CASES[name][4]()
@@ -177,12 +176,12 @@ def test_a_vocabulary_without_tokenizer_json_is_read_too(place, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-def test_greedy_search_writes_the_same_tokens(place, name):
-    model, run, exported = place(name)
+def test_greedy_search_writes_the_same_tokens(checkpoint, name):
+    model, run, exported = checkpoint(name)
     begin, end = run.tokenizer.id_of("begin"), run.tokenizer.id_of("end")
     prompt = [begin, *run.tokenizer.encode("le livre").tolist()]
     never = sorted(run.tokenizer.special_ids - {end})
-    limits = Limits(end=end, max_tokens=[12], never=never)
+    limits = DecodingLimits(end=end, max_tokens=[12], never=never)
     steps = decode(CachedReader(run.model), [prompt], limits, GenerationConfig())
     ours = [token for step in steps for token in step.tokens]
     with torch.no_grad():
@@ -198,15 +197,15 @@ def test_greedy_search_writes_the_same_tokens(place, name):
     )
     # As a user of the export would, with what its own files say.
     loaded = transformers.AutoModelForCausalLM.from_pretrained(exported.directory).eval()
-    words = transformers.AutoTokenizer.from_pretrained(exported.directory)
-    out = loaded.generate(**words("le livre", return_tensors="pt"), do_sample=False, max_new_tokens=12)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported.directory)
+    out = loaded.generate(**tokenizer("le livre", return_tensors="pt"), do_sample=False, max_new_tokens=12)
     assert out[0].tolist() == [*prompt, *ours]
 
 
 @pytest.mark.parametrize(("name", "is_told"), [("gpt2", True), ("llama", False)])
-def test_a_begin_that_their_tokenizer_does_not_put_is_told(place, name, is_told):
+def test_a_begin_that_their_tokenizer_does_not_put_is_told(checkpoint, name, is_told):
     """Llama's own puts `<s>` before a prompt; with GPT-2's the prompt of `generate` is another than theirs."""
-    _, run, exported = place(name)
+    _, run, exported = checkpoint(name)
     source = transformers.AutoTokenizer.from_pretrained(exported.directory.with_name(name))
     begin = run.tokenizer.id_of("begin")
     assert (source("le livre")["input_ids"][0] != begin) == is_told
@@ -214,32 +213,32 @@ def test_a_begin_that_their_tokenizer_does_not_put_is_told(place, name, is_told)
     assert any("puts nothing before a prompt" in note for note in notes) == is_told
 
 
-def test_a_classifier_predicts_with_its_labels(place):
-    model, run, exported = place("bert-classifier")
+def test_a_classifier_predicts_with_its_labels(checkpoint):
+    model, run, exported = checkpoint("bert-classifier")
     found = list(predict(run, hf_checkpoints.TEXTS, MACHINE))
-    words = transformers.AutoTokenizer.from_pretrained(exported.directory)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported.directory)
     with torch.no_grad():
-        logits = model(**words(hf_checkpoints.TEXTS, padding=True, return_tensors="pt")).logits
+        logits = model(**tokenizer(hf_checkpoints.TEXTS, padding=True, return_tensors="pt")).logits
     for one, row in zip(found, logits.softmax(-1), strict=True):
         assert list(one.answer["probabilities"]) == ["non", "oui", "peut-être"]
         assert list(one.answer["probabilities"].values()) == pytest.approx(row.tolist(), abs=1e-5)
 
 
-def test_a_classifier_of_pairs_reads_pairs_when_it_is_told(place, tmp_path):
-    model, _, exported = place("roberta-classifier")
+def test_a_classifier_of_pairs_reads_pairs_when_it_is_told(checkpoint, tmp_path):
+    model, _, exported = checkpoint("roberta-classifier")
     import_huggingface(exported.directory, tmp_path / "run", pairs=True)
     pairs = list(zip(hf_checkpoints.TEXTS, hf_checkpoints.TEXTS[1:], strict=False))
     found = list(predict(load(tmp_path / "run"), pairs, MACHINE))
-    words = transformers.AutoTokenizer.from_pretrained(exported.directory)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported.directory)
     for (a, b), one in zip(pairs, found, strict=True):
         with torch.no_grad():
-            row = model(**words(a, b, return_tensors="pt")).logits.softmax(-1)[0]
+            row = model(**tokenizer(a, b, return_tensors="pt")).logits.softmax(-1)[0]
         assert list(one.answer["probabilities"].values()) == pytest.approx(row.tolist(), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["bert-base", "roberta-base", "gpt2"])
-def test_embeddings_are_those_of_transformers(place, name):
-    model, run, _ = place(name)
+def test_embeddings_are_those_of_transformers(checkpoint, name):
+    model, run, _ = checkpoint(name)
     base = getattr(model, model.base_model_prefix, model)
     for text, found in zip(hf_checkpoints.TEXTS, embed(run, hf_checkpoints.TEXTS, MACHINE, "mean"), strict=True):
         tokens = template_of(run.tokenizer, run.config.frame).one(run.tokenizer.encode(text), 64).tokens
@@ -250,7 +249,7 @@ def test_embeddings_are_those_of_transformers(place, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "bert-base"])
-def test_an_imported_run_goes_on_to_onnx(place, tmp_path, name):
+def test_an_imported_run_goes_on_to_onnx(checkpoint, tmp_path, name):
     """Without a head it gives vectors; a token that stands in for padding is no trouble for the library's reader."""
     pytest.importorskip("onnxruntime", reason="needs the extra onnx")
     pytest.importorskip("onnxscript", reason="needs the extra onnx")
@@ -258,14 +257,14 @@ def test_an_imported_run_goes_on_to_onnx(place, tmp_path, name):
 
     from headstart.interop.onnx import export_onnx
 
-    _, run, _ = place(name)
+    _, run, _ = checkpoint(name)
     assert export_onnx(run, tmp_path / "onnx").difference < 1e-4
     read = Library.from_file(str(tmp_path / "onnx/tokenizer.json")).encode("le livre", add_special_tokens=False)
     assert read.ids == run.tokenizer.encode("le livre").tolist()
 
 
-def test_sharded_half_precision_weights_come_in(place, tmp_path):
-    model, run, _ = place("llama")
+def test_sharded_half_precision_weights_come_in(checkpoint, tmp_path):
+    model, run, _ = checkpoint("llama")
     model = hf_checkpoints.model_of("llama").to(torch.bfloat16)
     model.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
@@ -293,11 +292,11 @@ def test_rows_that_no_token_has_are_cut_off(tmp_path):
         )
 
 
-def test_old_names_of_norms_are_known(place, tmp_path):
+def test_old_names_of_norms_are_known(checkpoint, tmp_path):
     """bert-base-uncased still has gamma and beta, and the buffer of positions."""
     from safetensors.torch import load_file, save_file
 
-    _, run, _ = place("bert-masked")
+    _, run, _ = checkpoint("bert-masked")
     directory = tmp_path / "old"
     hf_checkpoints.write("bert-masked", directory)
     tensors = load_file(directory / "model.safetensors")
@@ -336,9 +335,9 @@ def test_the_embeddings_of_minilm_are_those_of_transformers(tmp_path):
         "",
         "x " * 300,
     ]
-    words = transformers.AutoTokenizer.from_pretrained(directory)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     model = transformers.AutoModel.from_pretrained(directory).eval()
-    inputs = words(texts, padding=True, truncation=True, max_length=512, return_tensors="pt")
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=512, return_tensors="pt")
     with torch.no_grad():
         hidden = model(**inputs).last_hidden_state
     present = inputs["attention_mask"][..., None]
@@ -361,9 +360,9 @@ TEXTS = small.sentences(5, seed=9)
 
 def outputs(run, directory):
     """Ours and theirs for the same texts, each with its own tokenizer, padded."""
-    words = transformers.AutoTokenizer.from_pretrained(directory)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     model = getattr(transformers, AUTO[run.config.objective]).from_pretrained(directory).eval()
-    inputs = words(TEXTS, padding=True, return_tensors="pt")
+    inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
     present = inputs["attention_mask"].bool()
     with torch.no_grad():
         theirs = model(**inputs)
@@ -378,7 +377,7 @@ def outputs(run, directory):
         return ours[present], theirs.logits[present]
     frame = template_of(run.tokenizer, run.config.frame)
     framed = [frame.one(run.tokenizer.encode(text), 64).tokens.tolist() for text in TEXTS]
-    assert words(TEXTS)["input_ids"] == framed
+    assert tokenizer(TEXTS)["input_ids"] == framed
     return ours, theirs.logits
 
 
@@ -514,6 +513,6 @@ def test_a_place_that_is_taken_is_left_alone(tmp_path):
         lambda: export_huggingface(run, tmp_path / "out"),
         lambda: import_huggingface(tmp_path / "run", tmp_path / "out"),
     ):
-        with pytest.raises(UserError, match="is there already"):
+        with refused("exists", str(tmp_path / "out")):
             call()
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]

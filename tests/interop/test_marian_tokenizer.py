@@ -7,10 +7,10 @@ from functools import cache
 import marian_models
 import numpy as np
 import pytest
+from expected_errors import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from marian_models import transformers
-from refusals import refused
 
 from headstart.interop.directory import ForeignDirectory
 from headstart.interop.families.fields import Fields

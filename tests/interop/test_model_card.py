@@ -130,10 +130,10 @@ def test_hostile_names_and_labels_are_shown_and_not_obeyed():
 
 def test_nothing_of_the_machine_is_told(tmp_path):
     text = card(hostile_run(), kind="huggingface")
-    for word in ("someone", "secret", "private", "Users", "/home", str(tiny_runs.place())):
+    for word in ("someone", "secret", "private", "Users", "/home", str(tiny_runs.directory())):
         assert word not in text
     for kind in ("classification", "causal"):
-        assert str(tiny_runs.place()) not in card(tiny_runs.run_of(kind), kind="onnx")
+        assert str(tiny_runs.directory()) not in card(tiny_runs.run_of(kind), kind="onnx")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_counts_scores_and_fingerprints_are_the_runs_own(tmp_path):
 
 def test_a_run_of_a_study_tells_the_arms_interval(tmp_path):
     trial = tmp_path / "trials" / "finetuned-causal-b50-s0"
-    path = shutil.copytree(tiny_runs.path_of("classification"), trial / "rate-0.001")
+    path = shutil.copytree(tiny_runs.path_of("classification"), trial / "lr-0.001")
     (trial / "trial.json").write_text(json.dumps({"arm": "finetuned", "budget": 50, "seed": 0}))
     interval = {"value": 0.83, "low": 0.8, "high": 0.86}
     scores = [
@@ -330,7 +330,7 @@ def test_the_call_on_the_card_makes_the_same_weights(kind, tmp_path, monkeypatch
     """From scratch, from a start, on a corpus, and with two tokenizers."""
     run = translators.run_of(kind) if kind == "separate" else tiny_runs.run_of(kind)
     source = (blocks(card(run, kind="onnx")))[1]
-    for file in tiny_runs.place().glob("*.*"):
+    for file in tiny_runs.directory().glob("*.*"):
         shutil.copy(file, tmp_path)
     for file in run.path.glob("tokenizer*.json"):
         shutil.copy(file, tmp_path)
@@ -433,7 +433,7 @@ def test_the_function_takes_every_argument(kind):
 
 def test_nothing_is_told_of_where_files_were():
     run = tiny_runs.run_of("classification")
-    assert str(tiny_runs.place()) not in call_of(run, FACTS)
+    assert str(tiny_runs.directory()) not in call_of(run, FACTS)
     assert [base_name(path) for path in ("/a/b.txt", "b.txt", "C:\\a\\b.txt", "a/b/")] == ["b.txt"] * 3 + ["b"]
 
 

@@ -18,15 +18,15 @@ import small
 import tiny_runs
 import torch
 import translators
-from commands import ask
+from commands import invoke
+from expected_errors import refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.config.generation import GenerationConfig
 from headstart.config.model import HeadConfig
 from headstart.config.presets import preset
-from headstart.errors import RunFailed, TryAgain, UserError
+from headstart.errors import RunFailed, TryAgain
 from headstart.inference.generate import generate
 from headstart.inference.predict import predict
 from headstart.inference.translate import texts_of, translate
@@ -157,7 +157,7 @@ def test_the_check_finds_weights_that_are_not_those_of_the_graph(exported):
 
 
 @pytest.fixture
-def copied(exported, monkeypatch):
+def copied_graphs(exported, monkeypatch):
     """Graphs are copied instead of being made, which takes seconds."""
 
     def copy(part, model, path, is_large):
@@ -166,7 +166,7 @@ def copied(exported, monkeypatch):
     monkeypatch.setattr(onnx, "_write_graph", copy)
 
 
-def test_a_check_that_fails_leaves_nothing(copied, tmp_path, monkeypatch):
+def test_a_check_that_fails_leaves_nothing(copied_graphs, tmp_path, monkeypatch):
     for difference in (2 * TOLERANCE, float("inf"), float("nan")):
         monkeypatch.setattr(onnx, "check", lambda *_, difference=difference: Agreement(difference, 1))
         with refused("mismatch", "0.0001", by=RunFailed) as caught:
@@ -187,16 +187,16 @@ def test_a_full_disk_leaves_nothing_and_is_told(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(onnx, "_write_graph", full)
-    with pytest.raises(TryAgain, match="the disk is full"):
+    with refused("disk-full", by=TryAgain):
         export_onnx(tiny_runs.path_of("classification"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_holds_something_is_left_alone(copied, tmp_path):
+def test_a_directory_that_holds_something_is_left_alone(copied_graphs, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="not empty"):
+    with refused("exists", str(tmp_path)):
         export_onnx(tiny_runs.path_of("classification"), tmp_path)
-    with pytest.raises(UserError, match="not empty"):
+    with refused("exists", str(tmp_path / "mine.txt")):
         export_onnx(tiny_runs.path_of("classification"), tmp_path / "mine.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     (tmp_path / "empty").mkdir()
@@ -204,14 +204,14 @@ def test_a_directory_that_holds_something_is_left_alone(copied, tmp_path):
     assert (tmp_path / "empty" / "model.onnx").exists()
 
 
-def test_the_verb_tells_what_was_reached(copied, tmp_path, capsys):
+def test_the_verb_tells_what_was_reached(copied_graphs, tmp_path, capsys):
     command = ["export", str(tiny_runs.path_of("classification")), "--to", "onnx"]
-    answer = ask(capsys, [*command, str(tmp_path / "out"), "--json"])
+    answer = invoke(capsys, [*command, str(tmp_path / "out"), "--json"])
     assert answer.code == 0
     told = json.loads(answer.out)
     assert told["difference"] <= TOLERANCE
     assert "model.onnx" in told["files"]
-    again = ask(capsys, [*command, str(tmp_path / "out")])
+    again = invoke(capsys, [*command, str(tmp_path / "out")])
     assert again.code == 2
     assert "not empty" in again.err
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from refusals import refused
+from expected_errors import refused
 
 from headstart.errors import UserError
 from headstart.interop.text_input import InputError, labels_of, names_of, texts_of, value_errors
@@ -45,9 +45,18 @@ def test_what_is_no_text_is_named_by_its_row(given, where, code):
         texts_of(given)
 
 
-@pytest.mark.parametrize("given", ["a text", [], np.zeros((2, 3, 4)), [["a", "b", "c"]], scipy.sparse.eye(3)])
-def test_what_holds_no_texts_is_refused(given):
-    with pytest.raises(InputError, match="X"):
+@pytest.mark.parametrize(
+    ("given", "code", "name"),
+    [
+        ("a text", "bad-value", "one text"),
+        ([], "too-few", "0 samples"),
+        (np.zeros((2, 3, 4)), "bad-value", "3 dimensions"),
+        ([["a", "b", "c"]], "bad-value", "3 columns"),
+        (scipy.sparse.eye(3), "bad-value", "sparse"),
+    ],
+)
+def test_what_holds_no_texts_is_refused(given, code, name):
+    with refused(code, "X", name, by=InputError):
         texts_of(given)
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.model import HeadConfig, usual_pooling
 from headstart.config.presets import preset

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 import torch
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 from strategies import heads_for, model_configs
 
 from headstart.config.model import HeadConfig

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.model import HeadConfig
 from headstart.config.presets import preset

@@ -111,8 +111,8 @@ def test_offsets_are_where_documents_and_blocks_begin():
     offsets = objective.static_batch(batch)["cu_seqlens"]
     documents, length = batch["documents"].ravel(), batch["documents"].shape[1]
     expected = [
-        place for place in range(len(documents))
-        if place % length == 0 or documents[place] != documents[place - 1]
+        position for position in range(len(documents))
+        if position % length == 0 or documents[position] != documents[position - 1]
     ]  # fmt: skip
     assert offsets[: len(expected)].tolist() == expected
     assert set(offsets[len(expected) :].tolist()) == {len(documents)}

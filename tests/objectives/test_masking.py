@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import small
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.config.training import Masking
 from headstart.data.packing import PackedBlocks

@@ -8,7 +8,7 @@ import small
 import tiny_runs
 import torch
 import translators
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.presets import preset
 from headstart.interop.model_card import call_of
@@ -100,11 +100,11 @@ def test_a_run_has_it_and_is_not_continued_without(tmp_path):
 
 
 def translation_read_twice(weight, **fields):
-    words = small.tokenizer()
+    tokenizer = small.tokenizer()
     sides = [small.sentences(6, seed=seed) for seed in (5, 6)]
-    frames = template_of(words, "causal"), target_template_of(words, "causal")
-    framed = [framed_side(texts, words, frame, 32) for texts, frame in zip(sides, frames, strict=True)]
-    objective = Translation(*framed, 300, words.id_of("pad"), words.id_of("pad"), smoothing=0.1, r_drop=weight)
+    frames = template_of(tokenizer, "causal"), target_template_of(tokenizer, "causal")
+    framed = [framed_side(texts, tokenizer, frame, 32) for texts, frame in zip(sides, frames, strict=True)]
+    objective = Translation(*framed, 300, tokenizer.id_of("pad"), tokenizer.id_of("pad"), smoothing=0.1, r_drop=weight)
     config = preset(
         "transformer-tiny", vocab=small.tokenizer().size, width=16, heads=2, ffn=24, depth=1, decoder_depth=1,
         attention_dropout=0.0, ffn_dropout=0.0, **fields,

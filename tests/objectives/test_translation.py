@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import small
 import torch
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.model import HeadConfig
 from headstart.config.presets import preset
@@ -45,7 +45,7 @@ def test_the_target_goes_in_after_begin_and_comes_out_before_end():
         assert batch["written"][row][: len(target) + 1].tolist() == [begin, *target]
         counted = batch["targets"][row] != IGNORED
         assert batch["targets"][row][counted].tolist() == [*target, end]
-        assert counted.tolist() == [place <= len(target) for place in range(len(counted))]
+        assert counted.tolist() == [position <= len(target) for position in range(len(counted))]
     assert batch["written"].shape == batch["targets"].shape
 
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.hardware import cpu_name
 from headstart.planning import calibration

@@ -23,10 +23,10 @@ def test_the_papers_table_by_hand():
 def test_on_paper_attention_passes_recurrence_at_the_width():
     lengths = [16, 64, 256, 1024]
     costs = [{row.layer: row.operations for row in layer_costs(n, 200, 3)} for n in lengths]
-    place = crossing(lengths, [c["attention"] for c in costs], [c["recurrence"] for c in costs])
-    assert place == (pytest.approx(200), pytest.approx(200**3))
-    place = crossing(lengths, [c["attention"] for c in costs], [c["convolution"] for c in costs])
-    assert place[0] == pytest.approx(600)
+    point = crossing(lengths, [c["attention"] for c in costs], [c["recurrence"] for c in costs])
+    assert point == (pytest.approx(200), pytest.approx(200**3))
+    point = crossing(lengths, [c["attention"] for c in costs], [c["convolution"] for c in costs])
+    assert point[0] == pytest.approx(600)
 
 
 def test_lines_that_do_not_cross_say_so():

@@ -1,7 +1,7 @@
 """Machines by name, and what a user knows better."""
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.planning.machines import CARDS, GIB, card_like, cpu, named, with_overrides
 

@@ -30,7 +30,8 @@ def made_up(rows=6, columns=None, layers=2, heads=3, kind="self", words=None, is
     scores = np.where(mask, draws.normal(size=(layers, heads, rows, columns)) * 2, -np.inf)
     weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     named = [
-        ShownToken((words or f" mot{place}") if place else "<s>", not place) for place in range(max(rows, columns))
+        ShownToken((words or f" mot{position}") if position else "<s>", not position)
+        for position in range(max(rows, columns))
     ]
     positions = Positions("sinusoidal", draws.normal(size=(rows, 8)).astype(np.float32), list(range(8)))
     one = AttentionMap(kind, named[:rows], named[:columns], weights.astype(np.float32), mask)

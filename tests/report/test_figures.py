@@ -27,20 +27,20 @@ def figure():
 
 
 @pytest.fixture(scope="module")
-def drawn():
+def drawings():
     return [page_styled(inline_svg)(figure(), name) for name in ("one", "other")]
 
 
-def test_every_drawn_colour_is_a_variable_of_the_page(drawn):
+def test_every_drawn_colour_is_a_variable_of_the_page(drawings):
     assert css_colour(BLUE.lower()) == "var(--blue)"
-    for picture in drawn:
+    for picture in drawings:
         assert not re.search(r"(fill|stroke): ?(#|rgb|black)", picture)
         assert "stroke: var(--blue)" in picture
 
 
-def test_drawings_belong_to_the_page(drawn):
+def test_drawings_belong_to_the_page(drawings):
     seen = set()
-    for picture in drawn:
+    for picture in drawings:
         root = ET.fromstring(picture)
         assert {node.tag for node in root.iter()} <= {
             "svg",

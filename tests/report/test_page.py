@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import synthetic_study
+from expected_errors import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from page_reading import Page
 
 import headstart.report.page as module
-from headstart.errors import IntegrityError, UserError
+from headstart.errors import IntegrityError
 from headstart.report.page import COLUMNS, _cell, class_shares, plain, results_csv, settings, write_report
 from headstart.study.record import StudyRecord, Timing, parse
 
@@ -25,7 +26,7 @@ CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def report_file(tmp_path_factory):
     """The report of a study that has everything, and a trial that failed."""
     found = synthetic_study.study(
         extra=("frozen", "shuffled", "scratch-long"), failed=[("scratch", 50, 1), ("frozen", 200, 2)]
@@ -35,8 +36,8 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(whole):
-    return Page(whole.read_text())
+def page(report_file):
+    return Page(report_file.read_text())
 
 
 def written(tmp_path, found, clock=None):
@@ -46,25 +47,25 @@ def written(tmp_path, found, clock=None):
 # ---- one file -----------------------------------------------------------------------------------------------
 
 
-def test_report_and_table_are_written_and_nothing_else(whole):
-    assert {path.name for path in whole.parent.iterdir()} == {
+def test_report_and_table_are_written_and_nothing_else(report_file):
+    assert {path.name for path in report_file.parent.iterdir()} == {
         "study.json", "timing.json", "report.html", "results.csv",
     }  # fmt: skip
-    assert whole.name == "report.html"
+    assert report_file.name == "report.html"
 
 
-def test_the_same_study_gives_the_same_bytes(whole):
-    before = whole.read_bytes(), whole.with_name("results.csv").read_bytes()
-    write_report(whole.parent)
-    assert (whole.read_bytes(), whole.with_name("results.csv").read_bytes()) == before
+def test_the_same_study_gives_the_same_bytes(report_file):
+    before = report_file.read_bytes(), report_file.with_name("results.csv").read_bytes()
+    write_report(report_file.parent)
+    assert (report_file.read_bytes(), report_file.with_name("results.csv").read_bytes()) == before
 
 
-def test_nothing_leaves_the_file(page, whole):
+def test_nothing_leaves_the_file(page, report_file):
     assert not page.names() & {"script", "img", "iframe", "object", "embed", "form", "base", "audio", "video"}
     assert {"http-equiv": "Content-Security-Policy", "content": CSP} in page.all("meta")
     links = [value for _, attributes in page.tags for key, value in attributes.items() if key in ("href", "src")]
     assert all(link.startswith("#") or link == "data:," for link in links)
-    assert not re.search(r"https?:|@import|url\((?!#)", whole.read_text())
+    assert not re.search(r"https?:|@import|url\((?!#)", report_file.read_text())
 
 
 @pytest.mark.slow
@@ -85,16 +86,16 @@ def test_a_large_study_stays_small(tmp_path):
     assert path.stat().st_size < 2_000_000
 
 
-def test_a_report_that_cannot_be_written_leaves_the_old_one(whole, monkeypatch):
-    before = whole.read_bytes()
+def test_a_report_that_cannot_be_written_leaves_the_old_one(report_file, monkeypatch):
+    before = report_file.read_bytes()
 
     def broken(*_):
         raise RuntimeError
 
     monkeypatch.setattr(module, "report_page", broken)
     with pytest.raises(RuntimeError):
-        write_report(whole.parent)
-    assert whole.read_bytes() == before
+        write_report(report_file.parent)
+    assert report_file.read_bytes() == before
 
 
 # ---- what it says -------------------------------------------------------------------------------------------
@@ -109,8 +110,8 @@ def test_the_verdict_comes_first_and_the_sections_in_order(page):
     assert starts == sorted(starts)
 
 
-def test_a_score_is_written_with_its_interval(page, whole):
-    score = StudyRecord.load(whole.parent).scores[-1].accuracy
+def test_a_score_is_written_with_its_interval(page, report_file):
+    score = StudyRecord.load(report_file.parent).scores[-1].accuracy
     said = f"{100 * score.value:.1f}\xa0% ({100 * score.low:.1f} to {100 * score.high:.1f})"
     assert " ".join(said.split()) in page.text
 
@@ -296,7 +297,7 @@ def test_text_and_lines_stand_out_by_day_and_by_night(block):
 
 def test_an_unfinished_study_is_called_so(tmp_path):
     (tmp_path / "study.toml").write_text("")
-    with pytest.raises(UserError, match="not finished"):
+    with refused("bad-value", str(tmp_path), "study.json", "not finished"):
         write_report(tmp_path)
 
 

@@ -27,7 +27,7 @@ def typed(found):
 
 
 @pytest.fixture(scope="module")
-def large():
+def large_study():
     return typed(synthetic_study.study(objectives=OBJECTIVES, extra=EXTRA))
 
 
@@ -40,9 +40,9 @@ def all_charts(study):
 
 
 @pytest.fixture(scope="module")
-def drawn(large):
+def drawn_charts(large_study):
     """Every chart of a large study, drawn once."""
-    return all_charts(large)
+    return all_charts(large_study)
 
 
 def texts(svg):
@@ -99,8 +99,8 @@ def test_tfidf_stands_at_what_it_reached_on_valid_not_on_test():
     found = synthetic_study.study(budgets=(50,), seeds=2)
     for one in found["trials"]:
         if one["arm"] == "tfidf":
-            one |= {"rate": 10, "accuracy": 0.99}
-            one["tries"] = [{"rate": 1, "accuracy": 0.6}, {"rate": 10, "accuracy": 0.7 + 0.02 * one["seed"]}]
+            one |= {"chosen": 10, "accuracy": 0.99}
+            one["tries"] = [{"value": 1, "accuracy": 0.6}, {"value": 10, "accuracy": 0.7 + 0.02 * one["seed"]}]
     study = typed(found)
     chart = epochs_chart(study, arm_marks(study.arms), 50)
     assert "TF-IDF and logistic regression 71.0\xa0% without epochs" in chart.words
@@ -119,8 +119,8 @@ def test_the_words_tell_the_ends_of_the_lines():
     assert "seeds from" not in words
 
 
-def test_scratch_with_the_compute_of_the_pretraining_does_not_stretch_the_epochs(drawn):
-    chart = drawn[2]
+def test_scratch_with_the_compute_of_the_pretraining_does_not_stretch_the_epochs(drawn_charts):
+    chart = drawn_charts[2]
     assert "scratch-long" not in chart.arms
     assert "50" not in texts(chart.wide)
 
@@ -138,12 +138,12 @@ def test_small_charts_share_their_axis():
     assert ticks[0] == ticks[1]
 
 
-def test_token_frequencies_are_a_line_in_the_measure_of_the_curve(large):
-    chart = pretraining_chart(large, arm_marks(large.arms), "bits_per_byte")
-    end = large.pretraining[0].curve[-1]
+def test_token_frequencies_are_a_line_in_the_measure_of_the_curve(large_study):
+    chart = pretraining_chart(large_study, arm_marks(large_study.arms), "bits_per_byte")
+    end = large_study.pretraining[0].curve[-1]
     assert f"token frequencies alone give {6.5 * end.bits_per_byte / end.loss:.3f} (causal)" in chart.words
     assert "frequencies" in texts(chart.wide)
-    assert "6.500 (masked)" in pretraining_chart(large, arm_marks(large.arms), "loss").words
+    assert "6.500 (masked)" in pretraining_chart(large_study, arm_marks(large_study.arms), "loss").words
 
 
 # ---- what is not there is not drawn -------------------------------------------------------------------------
@@ -162,8 +162,8 @@ def test_one_budget_is_drawn_as_a_row_for_each_arm():
     assert "log scale" not in str(chart.wide)
 
 
-def test_masked_objectives_are_drawn_by_their_loss(drawn):
-    bits, loss = drawn[-2:]
+def test_masked_objectives_are_drawn_by_their_loss(drawn_charts):
+    bits, loss = drawn_charts[-2:]
     assert "causal" in texts(bits.wide)
     assert "masked" not in texts(bits.wide)
     assert {"masked", "masked-nsp"} <= set(texts(loss.wide))
@@ -172,17 +172,17 @@ def test_masked_objectives_are_drawn_by_their_loss(drawn):
 # ---- the drawing --------------------------------------------------------------------------------------------
 
 
-def test_every_drawn_colour_is_a_variable_of_the_page(drawn):
-    for chart in drawn:
+def test_every_drawn_colour_is_a_variable_of_the_page(drawn_charts):
+    for chart in drawn_charts:
         for svg in (chart.wide, chart.narrow):
             assert not re.search(r"(fill|stroke): ?(#|rgb|black)", svg)
             for node in ET.fromstring(svg).iter("text"):
                 assert "fill: var(--" in node.get("style")
 
 
-def test_drawings_belong_to_the_page(drawn):
+def test_drawings_belong_to_the_page(drawn_charts):
     seen = set()
-    for chart in drawn:
+    for chart in drawn_charts:
         for svg in (chart.wide, chart.narrow):
             root = ET.fromstring(svg)
             names = {node.tag for node in root.iter()}
@@ -198,8 +198,8 @@ def test_drawings_belong_to_the_page(drawn):
             assert root.get("aria-hidden") == "true"
 
 
-def test_the_same_results_give_the_same_bytes(large, drawn):
-    assert all_charts(large) == drawn
+def test_the_same_results_give_the_same_bytes(large_study, drawn_charts):
+    assert all_charts(large_study) == drawn_charts
 
 
 def test_a_dollar_sign_is_no_formula_and_other_scripts_are_kept():

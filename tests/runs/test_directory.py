@@ -5,7 +5,7 @@ import json
 
 import pytest
 import tiny_runs
-from refusals import refused
+from expected_errors import refused
 
 from headstart.errors import IntegrityError
 from headstart.runs.directory import MetricsFile, RunDirectory, differing_settings

@@ -10,10 +10,9 @@ import small
 import synthetic_study
 import tiny_runs
 import translators
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.generation import GenerationConfig
-from headstart.errors import UserError
 from headstart.inference.attention_maps import attention_of
 from headstart.inference.attribution import attribution_of
 from headstart.inference.generate import generate
@@ -33,10 +32,10 @@ KINDS = ("classification", "multilabel", "regression", "pairs", "causal", "learn
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    place = tmp_path_factory.mktemp("studies") / "books"
-    place.mkdir()
-    synthetic_study.write(place, synthetic_study.study(budgets=(50,), seeds=2))
-    return place
+    directory = tmp_path_factory.mktemp("studies") / "books"
+    directory.mkdir()
+    synthetic_study.write(directory, synthetic_study.study(budgets=(50,), seeds=2))
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +85,7 @@ def test_classify_answers_as_predict_does(served, kind):
     assert status == 200
     text = (TEXT, "un livre.") if pair else TEXT
     (expected,) = predict(tiny_runs.run_of(kind), [text], tiny_runs.MACHINE)
-    assert answer == {"run": kind, **expected.answer, "is_cut": False, "influence": None}
+    assert answer == {"run": kind, **expected.answer, "is_cut": False, "attribution": None}
 
 
 def test_a_text_that_is_cut_says_so(served):
@@ -94,11 +93,11 @@ def test_a_text_that_is_cut_says_so(served):
 
 
 @pytest.mark.parametrize("method", ["gradient", "leave-one-out"])
-def test_influence_is_told_with_its_method(served, method):
-    answer = served.post("/api/classify", run="classification", text=TEXT, influence=method)[1]
+def test_attribution_is_told_with_its_method(served, method):
+    answer = served.post("/api/classify", run="classification", text=TEXT, attribution=method)[1]
     expected = attribution_of(tiny_runs.run_of("classification"), TEXT, tiny_runs.MACHINE, method=method)
-    assert answer["influence"] == expected.as_json()
-    assert answer["influence"]["of"] == answer["label"]
+    assert answer["attribution"] == expected.as_json()
+    assert answer["attribution"]["of"] == answer["label"]
 
 
 @pytest.mark.parametrize("kind", ["causal", "learned"])
@@ -200,10 +199,10 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
 
 
 def test_what_is_neither_a_run_nor_a_study_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"config\.toml"):
+    with refused("not-a-run", "config.toml"):
         Models.at([tmp_path], tiny_runs.MACHINE)
     (tmp_path / "study.toml").touch()
-    with pytest.raises(UserError, match=tmp_path.name):
+    with refused("bad-value", tmp_path.name, "study.json"):
         Models.at([tmp_path], tiny_runs.MACHINE)
     with refused("missing"):
         Models.at([], tiny_runs.MACHINE)
@@ -251,8 +250,8 @@ def test_what_cannot_be_served_is_refused_with_a_fix(served, path, asked, status
         ),
         (
             "classify",
-            {"text": "x", "influence": "y"},
-            "influence is not one",
+            {"text": "x", "attribution": "y"},
+            "attribution is not one",
             "'leave-one-out' or 'gradient'",
         ),
         ("classify", {"text": "\ud800"}, "text is not valid Unicode", "surrogates"),
@@ -364,7 +363,7 @@ def test_every_route_is_described_with_an_example(served):
     [
         (
             "classify",
-            {"run": "classification", "text": TEXT, "influence": "gradient"},
+            {"run": "classification", "text": TEXT, "attribution": "gradient"},
             messages.ClassifyAnswer,
         ),
         ("classify", {"run": "regression", "text": TEXT}, messages.ClassifyAnswer),

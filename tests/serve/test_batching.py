@@ -7,9 +7,9 @@ import pytest
 import small
 import tiny_runs
 import translators
+from expected_errors import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.config.generation import GenerationConfig
 from headstart.errors import UserError
@@ -29,14 +29,14 @@ class Gated:
         self.batches.append(list(items))
         self.begun.release()
         assert self.gate.acquire(timeout=10)
-        for place, item in enumerate(items):
+        for index, item in enumerate(items):
             if item == "bad":
                 raise UserError("bad")
-            yield place, item * 2
+            yield index, item * 2
 
 
 @pytest.fixture
-def gated():
+def gated_batcher():
     work = Gated()
     batcher = Batcher(work)
     yield work, batcher
@@ -44,8 +44,8 @@ def gated():
     batcher.close()
 
 
-def test_what_waits_while_a_batch_is_computed_is_the_next_batch(gated):
-    work, batcher = gated
+def test_what_waits_while_a_batch_is_computed_is_the_next_batch(gated_batcher):
+    work, batcher = gated_batcher
     futures = [batcher.submit(1)]
     work.begun.acquire()
     futures += [batcher.submit(number) for number in (2, 3, 4)]
@@ -63,8 +63,8 @@ def test_one_by_one_is_one_by_one():
     assert work.batches == [[1], [2], [3]]
 
 
-def test_one_that_cannot_be_done_does_not_take_the_others_with_it(gated):
-    work, batcher = gated
+def test_one_that_cannot_be_done_does_not_take_the_others_with_it(gated_batcher):
+    work, batcher = gated_batcher
     first = batcher.submit("a")
     work.begun.acquire()
     futures = {item: batcher.submit(item) for item in ("b", "bad", "c")}
@@ -74,8 +74,8 @@ def test_one_that_cannot_be_done_does_not_take_the_others_with_it(gated):
         futures["bad"].result(10)
 
 
-def test_what_nobody_waits_for_any_more_is_not_computed(gated):
-    work, batcher = gated
+def test_what_nobody_waits_for_any_more_is_not_computed(gated_batcher):
+    work, batcher = gated_batcher
     first = batcher.submit("a")
     work.begun.acquire()
     left, right = batcher.submit("b"), batcher.submit("c")
@@ -105,7 +105,7 @@ def test_closing_cancels_what_waits_and_finishes_what_is_begun():
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 3_000))
 def test_batches_hold_every_text_once_and_texts_of_like_length(lengths, budget):
     batches = list(alike(lengths, budget))
-    assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:
         shortest, longest = min(lengths[p] for p in batch), max(lengths[p] for p in batch)
         assert longest <= max(SHORT_TOKENS, LIKE * shortest)
@@ -120,11 +120,11 @@ def test_a_batch_gives_what_predict_gives_one_by_one(kind):
         texts = list(zip(texts, texts[::-1], strict=True))
     found = dict(classified(run, texts, tiny_runs.MACHINE))
     assert sorted(found) == list(range(len(texts)))
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         (alone,) = predict(run, [text], tiny_runs.MACHINE)
-        assert found[place].is_cut == alone.is_cut
-        assert numbers(found[place].answer) == pytest.approx(numbers(alone.answer), abs=1e-6)
-        assert {k: v for k, v in found[place].answer.items() if k in ("label", "labels")} == {
+        assert found[index].is_cut == alone.is_cut
+        assert numbers(found[index].answer) == pytest.approx(numbers(alone.answer), abs=1e-6)
+        assert {k: v for k, v in found[index].answer.items() if k in ("label", "labels")} == {
             k: v for k, v in alone.answer.items() if k in ("label", "labels")
         }
 
@@ -138,9 +138,9 @@ def test_translations_of_a_batch_are_those_of_one_by_one():
     beams = [GenerationConfig(beam=2), GenerationConfig(beam=1), GenerationConfig(beam=2)]
     texts = ["le livre est long.", "", "une histoire belle."]
     found = dict(translated(translator, list(zip(texts, beams, strict=True))))
-    for place, (text, beam) in enumerate(zip(texts, beams, strict=True)):
+    for index, (text, beam) in enumerate(zip(texts, beams, strict=True)):
         (alone,) = translator.translate([text], beam)
-        assert found[place]["text"] == alone.candidates[0].text
-        assert found[place]["score"] == pytest.approx(alone.candidates[0].score, abs=1e-5)
-        assert len(found[place]["target"]) == len(alone.candidates[0].ids) == len(found[place]["weights"])
-        assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in found[place]["weights"])
+        assert found[index]["text"] == alone.candidates[0].text
+        assert found[index]["score"] == pytest.approx(alone.candidates[0].score, abs=1e-5)
+        assert len(found[index]["target"]) == len(alone.candidates[0].ids) == len(found[index]["weights"])
+        assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in found[index]["weights"])

@@ -17,18 +17,18 @@ LINES = re.findall(r"^curl .*", GUIDE, re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    place = tmp_path_factory.mktemp("guide")
+    directory = tmp_path_factory.mktemp("guide")
     made = {
         "base": tiny_runs.path_of("causal"),
         "tuned": tiny_runs.path_of("classification"),
         "french": translators.path_of(),
     }
     for name, path in made.items():
-        shutil.copytree(path, place / name)
-    (place / "mine").mkdir()
-    synthetic_study.write(place / "mine", synthetic_study.study(budgets=(50,), seeds=2))
-    (place / "mine" / "report.html").write_text("a report")
-    with serving.serving(*(place / name for name in [*made, "mine"])) as found:
+        shutil.copytree(path, directory / name)
+    (directory / "mine").mkdir()
+    synthetic_study.write(directory / "mine", synthetic_study.study(budgets=(50,), seeds=2))
+    (directory / "mine" / "report.html").write_text("a report")
+    with serving.serving(*(directory / name for name in [*made, "mine"])) as found:
         yield found
 
 

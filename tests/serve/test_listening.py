@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import tiny_runs
-from refusals import refused
+from expected_errors import refused
 
 from headstart.serve.application import create_application
 from headstart.serve.listening import access_for, address_of, is_loopback, listen, serve

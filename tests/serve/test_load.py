@@ -63,7 +63,7 @@ def test_32_clients_are_all_answered_and_the_memory_does_not_grow(tmp_path):
         client.join()
     grown = resident_bytes(child.pid) - warm
     os.kill(child.pid, signal.SIGTERM)
-    assert commands.end(child) == 143
+    assert commands.exit_code_of(child) == 143
     assert not failures
     assert min(counts) > 0, "nobody was left waiting"
     assert grown < MOST_GROWTH_BYTES

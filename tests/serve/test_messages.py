@@ -31,7 +31,7 @@ def test_an_unknown_key_is_refused(kind):
         (GenerateRequest, "seed", [0, 2**63 - 1], [-1, 2**63]),
         (TranslateRequest, "beam", [1, 10], [0, 11]),
         (ClassifyRequest, "text", ["", "x" * 20_000], [None, 7, "x" * 20_001]),
-        (ClassifyRequest, "influence", ["none", "gradient"], ["magic"]),
+        (ClassifyRequest, "attribution", ["none", "gradient"], ["magic"]),
     ],
 )
 def test_bounds_are_kept(kind, field, good, bad):

@@ -2,7 +2,7 @@
 
 import pytest
 import tiny_runs
-from refusals import refused
+from expected_errors import refused
 
 from headstart.serve.errors import RequestError
 from headstart.serve.models import Models

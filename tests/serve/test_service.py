@@ -26,7 +26,7 @@ def test_every_text_is_answered_with_its_place():
     texts = ["une belle histoire. " * 30, "livre", "un roman très long."]
     found = dict(classified(run, texts, tiny_runs.MACHINE))
     assert sorted(found) == [0, 1, 2]
-    assert [found[place].is_cut for place in range(3)] == [True, False, False]
+    assert [found[index].is_cut for index in range(3)] == [True, False, False]
     for prediction in found.values():
         assert abs(sum(prediction.answer["probabilities"].values()) - 1) < 1e-5
 

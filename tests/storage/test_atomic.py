@@ -6,7 +6,7 @@ import signal
 import forked
 import pytest
 import random_runs
-from commands import ask
+from commands import invoke
 
 from headstart.errors import TryAgain, UserError
 from headstart.interop.huggingface import export_huggingface
@@ -66,7 +66,7 @@ def test_a_link_stays_a_link_and_its_empty_directory_is_filled(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def run_and_checkpoint(tmp_path_factory):
     """A run and a checkpoint."""
     path = tmp_path_factory.mktemp("made")
     random_runs.write(path / "run", "gpt2")
@@ -74,19 +74,19 @@ def made(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("place", ["/proc/out", "file/out", "full", "file", "here"])
+@pytest.mark.parametrize("target", ["/proc/out", "file/out", "full", "file", "here"])
 @pytest.mark.parametrize("verb", ["import", "export"])
-def test_a_place_that_cannot_be_written_exits_2(made, tmp_path, capsys, monkeypatch, verb, place):
+def test_a_place_that_cannot_be_written_exits_2(run_and_checkpoint, tmp_path, capsys, monkeypatch, verb, target):
     (tmp_path / "file").write_text("mine")
     for name in ("full", "here"):
         (tmp_path / name).mkdir()
     (tmp_path / "full/mine").write_text("mine")
     monkeypatch.chdir(tmp_path / "here")
-    out = "." if place == "here" else str(tmp_path / place)
+    out = "." if target == "here" else str(tmp_path / target)
     if verb == "import":
-        answer = ask(capsys, ["import", str(made / "checkpoint"), "--out", out])
+        answer = invoke(capsys, ["import", str(run_and_checkpoint / "checkpoint"), "--out", out])
     else:
-        answer = ask(capsys, ["export", str(made / "run"), "--to", "huggingface", out])
+        answer = invoke(capsys, ["export", str(run_and_checkpoint / "run"), "--to", "huggingface", out])
     assert answer.code == 2, answer
     assert "headstart [exists]: " in answer.err or "headstart [no-file]: " in answer.err
     assert "fix:" in answer.err

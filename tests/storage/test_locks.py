@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 
-from refusals import refused
+from expected_errors import refused
 
 from headstart.storage.locks import run_lock
 

@@ -10,9 +10,9 @@ import worker_tasks
 
 STUDY = """
 import worker_tasks
-from headstart.study.execution.scheduler import Task
+from headstart.study.execution.scheduler import ScheduledTask
 from headstart.study.execution.workers import run_in_processes
-print(run_in_processes([Task("a", ("works", "done"))], worker_tasks.work, 1)["a"].error)
+print(run_in_processes([ScheduledTask("a", ("works", "done"))], worker_tasks.work, 1)["a"].error)
 """
 SELFTEST = """
 from headstart.hardware import free_bytes

@@ -171,15 +171,24 @@ def arm_of(right, labels, seed=0):
 def test_a_mix_of_two_arms_takes_from_each_what_valid_shows(rows):
     labels = np.random.default_rng(9).integers(0, 2, rows)
     good, bad, other = arm_of(0.95, labels, 1), arm_of(0.5, labels, 2), arm_of(0.95, labels, 3)
-    assert mix(good, bad, labels).chosen <= 0.15
-    assert mix(bad, good, labels).chosen >= 0.85
-    both = mix(good, other, labels)
+    assert mix([good, bad], labels).chosen <= 0.15
+    assert mix([bad, good], labels).chosen >= 0.85
+    both = mix([good, other], labels)
     assert 0.2 <= both.chosen <= 0.8
     assert both.chosen in [weight for weight, _, _ in both.tries]
     a, b = both.arrays["exponents"]
     products = good.test**a * other.test**b
     np.testing.assert_allclose(both.test, products / products.sum(axis=1, keepdims=True))
     assert both.chosen == pytest.approx(b / (a + b), abs=1e-3)
+
+
+def test_a_third_arm_has_an_exponent_of_its_own():
+    labels = np.random.default_rng(9).integers(0, 2, 3_000)
+    arms = [arm_of(0.8, labels, 1), arm_of(0.8, labels, 2), arm_of(0.8, labels, 3)]
+    found = mix(arms, labels)
+    shares = found.arrays["exponents"] / found.arrays["exponents"].sum()
+    np.testing.assert_allclose(shares, 1 / 3, atol=0.05)
+    assert (found.predictions == labels).mean() > mix(arms[:2], labels).tries[0][1] + 0.03, "a vote of three"
 
 
 def test_the_exponents_are_those_of_a_logistic_regression_on_the_log_odds():
@@ -189,7 +198,7 @@ def test_the_exponents_are_those_of_a_logistic_regression_on_the_log_odds():
     first, second = arm_of(0.9, labels, 1), arm_of(0.8, labels, 2)
     odds = np.stack([np.log(arm.valid[:, 1] / arm.valid[:, 0]) for arm in (first, second)], axis=1)
     expected = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-9).fit(odds, labels).coef_[0]
-    np.testing.assert_allclose(mix(first, second, labels).arrays["exponents"], expected, atol=2e-3)
+    np.testing.assert_allclose(mix([first, second], labels).arrays["exponents"], expected, atol=2e-3)
 
 
 def test_an_arm_that_is_too_sure_does_not_drown_the_other():
@@ -204,14 +213,14 @@ def test_an_arm_that_is_too_sure_does_not_drown_the_other():
 
     first, second = arm(0.5 * calm), arm(10 * sure)
     best = ((2 * calm + sure > 0) == labels).mean()  # the sum of both log-odds, which is the best rule
-    assert (mix(first, second, labels).predictions == labels).mean() == pytest.approx(best, abs=0.003)
+    assert (mix([first, second], labels).predictions == labels).mean() == pytest.approx(best, abs=0.003)
     assert ((0.5 * first.test + 0.5 * second.test).argmax(axis=1) == labels).mean() < best - 0.02
 
 
 def test_scores_on_a_small_valid_are_of_rows_that_did_not_choose_the_exponents():
     labels = np.random.default_rng(9).integers(0, 2, 8)
     first, second = arm_of(0.5, labels, 1), arm_of(0.5, labels, 2)
-    found = mix(first, second, labels)
+    found = mix([first, second], labels)
     loss = next(loss for weight, _, loss in found.tries if weight == found.chosen)
     assert loss > scores(found.valid, labels)[1]
 
@@ -219,7 +228,7 @@ def test_scores_on_a_small_valid_are_of_rows_that_did_not_choose_the_exponents()
 def test_two_arms_that_know_nothing_are_mixed_into_the_first():
     labels = np.array([0, 1] * 400)
     wrong = BaselineResult(*[np.where(np.arange(2) == labels[:, None], 0.1, 0.9)] * 2, None, [])
-    found = mix(wrong, wrong, labels)
+    found = mix([wrong, wrong], labels)
     assert (found.chosen, found.arrays["exponents"].tolist()) == (0.0, [1.0, 0.0])
 
 

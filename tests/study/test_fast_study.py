@@ -5,10 +5,10 @@ import json
 
 import pytest
 import torch
+from expected_errors import refused
 from small_study import MODEL, small_config, write_files
 
 import headstart
-from headstart.errors import UserError
 from headstart.machine import Machine
 from headstart.study import data as data_module
 from headstart.study import study as study_module
@@ -67,44 +67,44 @@ def test_every_pretraining_and_trial_is_asked_to_be_fast(files, tmp_path, monkey
 
 
 def test_a_fast_study_says_so_and_goes_on_only_as_one(files, tmp_path, pretended_gpu):
-    config, place, told = (
+    config, directory, told = (
         small_config(files, arms=["majority"], budgets=[10], seeds=1),
         tmp_path / "study",
         [],
     )
-    found = headstart.study(config, out=place, model=MODEL, jobs=1, fast=True, log=told.append)
+    found = headstart.study(config, out=directory, model=MODEL, jobs=1, fast=True, log=told.append)
     assert "fast: so it is" in told
     assert found.config["study"]["fast"] is True
-    assert read_study(place / "study.toml")[0].study.fast
-    assert json.loads((place / "timing.json").read_text())["machine"]["exact"] == "no, --fast"
-    with pytest.raises(UserError, match=r"study\.fast was True, is False"):
-        headstart.study(config, out=place, model=MODEL, jobs=1)
+    assert read_study(directory / "study.toml")[0].study.fast
+    assert json.loads((directory / "timing.json").read_text())["machine"]["exact"] == "no, --fast"
+    with refused("bad-value", "study.fast", "True", "False"):
+        headstart.study(config, out=directory, model=MODEL, jobs=1)
     in_file = dataclasses.replace(config, study=dataclasses.replace(config.study, fast=True))
-    assert headstart.study(in_file, out=place, model=MODEL, jobs=1) == found
+    assert headstart.study(in_file, out=directory, model=MODEL, jobs=1) == found
 
 
 def test_an_exact_study_is_not_gone_on_with_as_a_fast_one(files, tmp_path, pretended_gpu):
-    config, place = small_config(files, arms=["majority"], budgets=[10], seeds=1), tmp_path / "study"
-    headstart.study(config, out=place, model=MODEL, jobs=1)
-    with pytest.raises(UserError, match=r"study\.fast was False, is True"):
-        headstart.study(config, out=place, model=MODEL, jobs=1, fast=True)
+    config, directory = small_config(files, arms=["majority"], budgets=[10], seeds=1), tmp_path / "study"
+    headstart.study(config, out=directory, model=MODEL, jobs=1)
+    with refused("bad-value", "study.fast", "False", "True"):
+        headstart.study(config, out=directory, model=MODEL, jobs=1, fast=True)
 
 
 def test_on_a_cpu_fast_changes_nothing_and_says_so(files, tmp_path):
     config, told = small_config(files, arms=["scratch"], budgets=[10], seeds=1), []
     made = {}
     for name, fast in (("exact", False), ("fast", True)):
-        place = tmp_path / name
+        directory = tmp_path / name
         headstart.study(
             config,
-            out=place,
+            out=directory,
             model=MODEL,
             jobs=1,
             device="cpu",
             fast=fast,
             log=told.append if fast else print,
         )
-        made[name] = [(place / file).read_bytes() for file in ("study.json", "study.toml")]
+        made[name] = [(directory / file).read_bytes() for file in ("study.json", "study.toml")]
     assert made["exact"] == made["fast"]
     assert not [file for file in made["exact"] if b"fast" in file]
     assert "exact, although --fast was asked for: on a CPU it costs nothing" in told

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from refusals import refused
+from expected_errors import refused
 from small_study import MODEL, small_config, write_files
 
 import headstart
@@ -29,7 +29,7 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def study(files, tmp_path_factory):
     """A finished study, whose model tests choose by leaving one arm alone."""
-    place = tmp_path_factory.mktemp("studies") / "finished"
+    directory = tmp_path_factory.mktemp("studies") / "finished"
     kept = []
 
     def spy(data, record):
@@ -38,8 +38,8 @@ def study(files, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("headstart.study.study.keep_model", spy)
-        headstart.study(small_config(files), out=place, model=MODEL, jobs=2)
-    return place, *kept[0]
+        headstart.study(small_config(files), out=directory, model=MODEL, jobs=2)
+    return directory, *kept[0]
 
 
 def texts_of(files, name="test"):
@@ -53,8 +53,8 @@ def only(record, arm):
 
 
 def test_it_is_the_best_arm_on_valid_over_all_seeds_with_the_most_labels(study):
-    place, _, record = study
-    model = json.loads((place / "model" / "model.json").read_text())
+    directory, _, record = study
+    model = json.loads((directory / "model" / "model.json").read_text())
     means = {}
     for trial in record.trials:
         if trial.budget == 20 and trial.arm != "majority":
@@ -65,15 +65,15 @@ def test_it_is_the_best_arm_on_valid_over_all_seeds_with_the_most_labels(study):
     assert model["accuracy"] == scores[model["arm"]], "the mean over seeds, not its own seed's"
 
 
-@pytest.mark.parametrize("arm", ["tfidf", "lsa", "scratch", "frozen", "finetuned", "combined"])
+@pytest.mark.parametrize("arm", ["tfidf", "lsa", "tfidf-lsa", "scratch", "frozen", "finetuned", "combined"])
 def test_it_answers_as_the_trial_did(study, files, arm):
-    place, data, record = study
+    directory, data, record = study
     kept = keep_model(data, only(record, arm))
     assert (kept.arm, kept.budget) == (arm, 20)
-    model, machine = headstart.load(place), choose("cpu")
+    model, machine = headstart.load(directory), choose("cpu")
     assert isinstance(model, LoadedRun if arm in ("scratch", "frozen", "finetuned") else StudyModel)
     answers = [prediction.answer for prediction in predict(model, texts_of(files), machine)]
-    trial = json.loads((place / "trials" / f"{arm}-b20-s0" / "trial.json").read_text())
+    trial = json.loads((directory / "trials" / f"{arm}-b20-s0" / "trial.json").read_text())
     labels = record.data.labels
     assert [labels.index(answer["label"]) for answer in answers] == trial["predictions"]
     assert all(sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-5) for answer in answers)
@@ -84,10 +84,10 @@ def test_it_answers_as_the_trial_did(study, files, arm):
 
 @pytest.mark.parametrize("arm", ["tfidf", "combined", "finetuned"])
 def test_it_is_served_beside_the_report(study, files, arm):
-    place, data, record = study
+    directory, data, record = study
     keep_model(data, only(record, arm))
     machine = choose("cpu")
-    models = Models.at([place], machine)
+    models = Models.at([directory], machine)
     assert (list(models.studies), list(models.runs)) == (["finished"], ["finished-model"])
     run = models.run(None, "classify")
     is_network = arm == "finetuned"
@@ -95,71 +95,72 @@ def test_it_is_served_beside_the_report(study, files, arm):
     assert run.about()["parameters"] > 0
     texts = texts_of(files)[:5]
     answers = dict(classified(run.loaded(), texts, machine))
-    expected = [one.answer["label"] for one in predict(headstart.load(place), texts, machine)]
+    expected = [one.answer["label"] for one in predict(headstart.load(directory), texts, machine)]
     assert [answers[row].answer["label"] for row in range(5)] == expected
 
 
 def test_what_a_killed_study_left_behind_is_not_taken_for_the_chosen_learning_rate(study, files):
     """Killed after trial.json and before it tidied up, a trial has the weights of every learning rate."""
-    place, data, record = study
-    trial = place / "trials" / "finetuned-b20-s0"
-    chosen = json.loads((trial / "trial.json").read_text())["rate"]
-    for other in trial.glob("rate-*"):
-        if other.name != f"rate-{chosen:g}":
+    directory, data, record = study
+    trial = directory / "trials" / "finetuned-b20-s0"
+    chosen = json.loads((trial / "trial.json").read_text())["chosen"]
+    for other in trial.glob("lr-*"):
+        if other.name != f"lr-{chosen:g}":
             (other / "weights.safetensors").write_bytes(b"of another learning rate")
     try:
         keep_model(data, only(record, "finetuned"))
-        assert headstart.load(place).config.optimizer.learning_rate == chosen
+        assert headstart.load(directory).config.optimizer.learning_rate == chosen
     finally:
-        for left in trial.glob("rate-*/weights.safetensors"):
-            if left.parent.name != f"rate-{chosen:g}":
+        for left in trial.glob("lr-*/weights.safetensors"):
+            if left.parent.name != f"lr-{chosen:g}":
                 left.unlink()
 
 
 @pytest.mark.parametrize("arm", ["tfidf", "combined", "finetuned"])
 def test_an_arm_whose_first_seed_failed_leaves_no_model(study, tmp_path, arm):
-    place, data, record = study
-    copied = shutil.copytree(place, tmp_path / "copy")
+    directory, data, record = study
+    copied = shutil.copytree(directory, tmp_path / "copy")
     (copied / "trials" / f"{arm}-b20-s0" / "trial.json").unlink()
     assert keep_model(dataclasses.replace(data, directory=copied), only(record, arm)) is None
 
 
 def test_a_mix_has_the_exponents_that_were_chosen_on_valid(study, files):
-    place, data, record = study
+    directory, data, record = study
     keep_model(data, only(record, "combined"))
-    model, machine, texts = headstart.load(place), choose("cpu"), texts_of(files)
-    table = np.load(place / "trials" / "finetuned-b20-s0" / "probabilities.npz")["test"]
-    words = np.load(place / "trials" / "tfidf-b20-s0" / "probabilities.npz")["test"]
-    a, b = json.loads((place / "trials" / "combined-b20-s0" / "trial.json").read_text())["exponents"]
-    products = words.astype(float) ** a * table.astype(float) ** b
+    model, machine, texts = headstart.load(directory), choose("cpu"), texts_of(files)
+    table = np.load(directory / "trials" / "finetuned-b20-s0" / "probabilities.npz")["test"]
+    words = np.load(directory / "trials" / "tfidf-b20-s0" / "probabilities.npz")["test"]
+    by_lsa = np.load(directory / "trials" / "lsa-b20-s0" / "probabilities.npz")["test"]
+    a, b, c = json.loads((directory / "trials" / "combined-b20-s0" / "trial.json").read_text())["exponents"]
+    products = words.astype(float) ** a * by_lsa.astype(float) ** b * table.astype(float) ** c
     answers = [list(one.answer["probabilities"].values()) for one in predict(model, texts, machine)]
     np.testing.assert_allclose(answers, products / products.sum(axis=1, keepdims=True), atol=1e-3)
 
 
 def test_what_the_model_cannot_serve_is_refused_with_what_it_can(study):
-    place, data, record = study
+    directory, data, record = study
     keep_model(data, only(record, "tfidf"))
     with refused("wrong-run", "tfidf", "predict", "trials"):
-        run_of(place)
+        run_of(directory)
     keep_model(data, only(record, "finetuned"))
-    assert run_of(place) == place / "model" / "run"
-    assert isinstance(open_model(place, "embed"), LoadedRun)
+    assert run_of(directory) == directory / "model" / "run"
+    assert isinstance(open_model(directory, "embed"), LoadedRun)
 
 
 def test_a_changed_byte_is_found(study):
-    place, data, record = study
+    directory, data, record = study
     keep_model(data, only(record, "tfidf"))
-    file = place / "model" / "linear.safetensors"
+    file = directory / "model" / "tfidf.safetensors"
     content = bytearray(file.read_bytes())
     content[-5] ^= 4
     file.write_bytes(bytes(content))
     with pytest.raises(IntegrityError):
-        headstart.load(place)
-    (place / "model" / "model.json").write_text("{}")
+        headstart.load(directory)
+    (directory / "model" / "model.json").write_text("{}")
     with pytest.raises(IntegrityError):
-        headstart.load(place)
+        headstart.load(directory)
     keep_model(data, record)
-    headstart.load(place)
+    headstart.load(directory)
 
 
 def test_a_study_without_a_model_says_so(tmp_path):

@@ -24,11 +24,11 @@ def environment():
     return {**os.environ, "PYTHONPATH": TESTS, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
-def started(place, *words):
-    """`headstart study STUDY.toml` in a process of its own, in `place`."""
+def started(directory, *words):
+    """`headstart study STUDY.toml` in a process of its own, in `directory`."""
     command = [sys.executable, "-m", "headstart", "study", "STUDY.toml", "--json", *words]
     return subprocess.Popen(
-        command, cwd=place, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, cwd=directory, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -70,31 +70,31 @@ import threading
 import time
 from pathlib import Path
 import worker_tasks
-from headstart.study.execution.ray_workers import Resources, run_on_ray
-from headstart.study.execution.scheduler import Task
+from headstart.study.execution.ray_workers import TaskResources, run_on_ray
+from headstart.study.execution.scheduler import ScheduledTask
 from ray.cluster_utils import Cluster
 
-place = Path(sys.argv[1])
+directory = Path(sys.argv[1])
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
 second = cluster.add_node(num_cpus=1)
 
 def lose_a_node():
-    while len(list(place.glob("*.node"))) < 2:
+    while len(list(directory.glob("*.node"))) < 2:
         time.sleep(0.05)
     time.sleep(0.2)
-    found = [path.read_text().split() for path in place.glob("*.node")]
+    found = [path.read_text().split() for path in directory.glob("*.node")]
     assert len({node for node, _ in found}) == 2
     cluster.remove_node(second, allow_graceful=False)
     while all(Path("/proc", worker).exists() for _, worker in found):  # it ends with its node, but not at once
         time.sleep(0.05)
-    (place / "go").write_text("")
+    (directory / "go").write_text("")
 
 threading.Thread(target=lose_a_node).start()
-tasks = [Task(name, ("waits", str(place / name))) for name in ("a", "b")]
-tasks += [Task(name, ("works", str(place / name))) for name in ("c", "d")]
-found = run_on_ray(tasks, worker_tasks.work, None, resources=Resources(1), address=cluster.address)
+tasks = [ScheduledTask(name, ("waits", str(directory / name))) for name in ("a", "b")]
+tasks += [ScheduledTask(name, ("works", str(directory / name))) for name in ("c", "d")]
+found = run_on_ray(tasks, worker_tasks.work, None, resources=TaskResources(1), address=cluster.address)
 assert [found[name].error for name in "abcd"] == [None] * 4, found
-assert (place / "a.tries").read_text() + (place / "b.tries").read_text() == "xxx"  # one of them twice
+assert (directory / "a.tries").read_text() + (directory / "b.tries").read_text() == "xxx"  # one of them twice
 cluster.shutdown()
 """
 

@@ -96,7 +96,7 @@ def test_a_curve_that_dips_is_levelled_before_it_is_read():
 )
 def test_the_ends_of_the_interval_hold_the_value(shares, reached, seed):
     rng = stream(seed, "head start")
-    budgets = [50 * 3**place for place in range(len(shares))]
+    budgets = [50 * 3**index for index in range(len(shares))]
     tables = [rng.random((3, 40)) < share / 40 for share in shares]
     found = labels_to_match(budgets, tables, rng.random((3, 40)) < reached / 40)
     value = budgets[-1] if found.value is None else found.value

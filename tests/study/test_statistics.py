@@ -245,7 +245,7 @@ def test_holm_lies_between_p_and_bonferroni_and_keeps_the_order(p_values):
     adjusted = holm(p_values)
     for p, new in zip(p_values, adjusted, strict=True):
         assert p <= new <= min(1, len(p_values) * p)
-    in_order = [adjusted[place] for place in np.argsort(p_values, kind="stable")]
+    in_order = [adjusted[index] for index in np.argsort(p_values, kind="stable")]
     assert in_order == sorted(in_order)
 
 

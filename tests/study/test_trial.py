@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from expected_errors import refused
 from small_study import MODEL, small_config, write_files
 
 from headstart.errors import RunFailed
-from headstart.study import data as data_module
 from headstart.study import trial as trial_module
 from headstart.study.data import lsa_texts, prepare
 from headstart.study.design import trials_of
@@ -42,8 +42,8 @@ def test_a_rate_that_diverges_loses_and_the_trial_goes_on(one_trial, monkeypatch
     diverging(monkeypatch, [0.01])
     trial_module.run_trial(*one_trial, lambda share: None)
     found = json.loads(one_trial[0].trial_file(one_trial[1]).read_text())
-    assert found["rate"] == 0.001
-    assert found["tries"][1] == {"rate": 0.01, "accuracy": 0.0, "loss": None}
+    assert found["chosen"] == 0.001
+    assert found["tries"][1] == {"value": 0.01, "accuracy": 0.0, "loss": None}
 
 
 def test_a_trial_tokenizes_no_text(one_trial, monkeypatch):
@@ -57,7 +57,7 @@ def test_a_trial_tokenizes_no_text(one_trial, monkeypatch):
 
 def test_a_trial_whose_rates_all_diverge_has_failed(one_trial, monkeypatch):
     diverging(monkeypatch, [0.001, 0.01])
-    with pytest.raises(RunFailed, match="5 updates"):
+    with refused("failed", "5 updates", by=RunFailed):
         trial_module.run_trial(*one_trial, lambda share: None)
     assert not one_trial[0].trial_file(one_trial[1]).exists()
 
@@ -67,11 +67,11 @@ def test_a_baseline_with_all_rows_is_computed_once(arm, files, tmp_path, monkeyp
     config = small_config(files, arms=[arm], budgets=[10, 40], seeds=2)
     data = prepare(config, MODEL, tmp_path / "study", "cpu", lambda line: None)
     trials = {(trial.budget, trial.seed): trial for trial in trials_of(data.config.study)}
-    for place in ((40, 0), (10, 0), (10, 1)):
-        trial_module.run_trial(data, trials[place], lambda share: None)
+    for key in ((40, 0), (10, 0), (10, 1)):
+        trial_module.run_trial(data, trials[key], lambda share: None)
     monkeypatch.setattr(trial_module, "_baseline", None)
     trial_module.run_trial(data, trials[40, 1], lambda share: None)
-    found = {place: json.loads(data.trial_file(trial).read_text()) for place, trial in trials.items()}
+    found = {key: json.loads(data.trial_file(trial).read_text()) for key, trial in trials.items()}
     assert found[40, 1] == found[40, 0] | {"seed": 1}
     assert data.trials_before(trials[40, 1]) == [trials[40, 0]]
     assert data.trials_before(trials[10, 1]) == ([trials[40, 0]] if arm == "lsa" else [])
@@ -91,14 +91,3 @@ def test_lsa_learns_once_from_the_corpus_and_from_train_alone(files, tmp_path, m
     monkeypatch.setattr(trial_module, "fit_lsa", None)
     trial_module.run_trial(data, second, lambda share: None)
     assert data.trial_file(second).exists()
-
-
-def test_lsa_takes_a_sample_of_a_large_corpus(files, tmp_path, monkeypatch):
-    config = small_config(files, arms=["lsa"], budgets=[10], seeds=1)
-    data = prepare(config, MODEL, tmp_path / "study", "cpu", lambda line: None)
-    every = lsa_texts(data)
-    monkeypatch.setattr(data_module, "LSA_CHARACTERS", sum(map(len, every)) // 2)
-    sample = lsa_texts(data)
-    assert sample == lsa_texts(data)
-    assert set(sample) < set(every)
-    assert 0.35 * len(every) < len(sample) < 0.65 * len(every)

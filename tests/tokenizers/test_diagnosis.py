@@ -2,7 +2,7 @@
 
 import french_sentences
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.tokenizers.diagnosis import PROBES, diagnose, probed
 from headstart.tokenizers.training import train

@@ -5,9 +5,9 @@ import json
 import french_sentences
 import pytest
 import tokenizers
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
 from headstart.tokenizers import huggingface

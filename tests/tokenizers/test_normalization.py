@@ -5,9 +5,9 @@ from typing import get_args
 
 import french_sentences
 import pytest
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 from tokenizers import Tokenizer as Library
 from tokenizers import normalizers
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import french_sentences
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.tokenizers.sentencepiece import read_spm
 from headstart.tokenizers.tokenizer import Tokenizer

@@ -3,9 +3,9 @@
 import french_sentences
 import numpy as np
 import pytest
+from expected_errors import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.tokenizers.templates import (
     Template,

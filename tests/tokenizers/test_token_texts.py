@@ -10,12 +10,12 @@ from headstart.tokenizers.training import train
 CHARACTERS = train(lambda: iter(small.sentences(50)), vocab=60, kind="char").tokenizer
 
 
-def ids_of(text, words=None):
-    return list(map(int, (words or small.tokenizer()).encode(text)))
+def ids_of(text, tokenizer=None):
+    return list(map(int, (tokenizer or small.tokenizer()).encode(text)))
 
 
-def texts(text, words=None):
-    return [token.text for token in shown_tokens(words or small.tokenizer(), ids_of(text, words))]
+def texts(text, tokenizer=None):
+    return [token.text for token in shown_tokens(tokenizer or small.tokenizer(), ids_of(text, tokenizer))]
 
 
 def test_a_token_is_shown_with_its_white_space():
@@ -30,10 +30,10 @@ def test_bytes_of_a_character_are_shown_as_the_character_and_their_number():
 
 
 def test_bytes_of_a_character_that_is_cut_off_stay_bytes():
-    words, ids = small.tokenizer(), ids_of("☺")
-    assert [token.text for token in shown_tokens(words, ids[:2])] == ["<E2>", "<98>"]
-    broken = [ids[0], *ids_of("fin"), words.id_of("end")]
-    shown = shown_tokens(words, [ids[0], words.id_of("end"), *broken])
+    tokenizer, ids = small.tokenizer(), ids_of("☺")
+    assert [token.text for token in shown_tokens(tokenizer, ids[:2])] == ["<E2>", "<98>"]
+    broken = [ids[0], *ids_of("fin"), tokenizer.id_of("end")]
+    shown = shown_tokens(tokenizer, [ids[0], tokenizer.id_of("end"), *broken])
     assert shown[0] == ("<E2>", False)
     assert "\ufffd" not in "".join(token.text for token in shown)
     assert [token.is_special for token in shown] == [False, True, *[False] * (len(broken) - 1), True]
@@ -52,8 +52,8 @@ def test_the_unknown_token_stands_in_the_text_and_others_around_it():
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=30))
 def test_stretches_are_whole_characters_and_add_up_to_the_text(text):
-    words, ids = small.tokenizer(), ids_of(text)
-    stretches = whole_stretches(words, ids)
-    assert [place for stretch in stretches for place in stretch] == list(range(len(ids)))
-    assert "".join(text_of_stretch(words, ids, stretch) for stretch in stretches) == words.decode(ids)
-    assert len(shown_tokens(words, ids)) == len(ids)
+    tokenizer, ids = small.tokenizer(), ids_of(text)
+    stretches = whole_stretches(tokenizer, ids)
+    assert [position for stretch in stretches for position in stretch] == list(range(len(ids)))
+    assert "".join(text_of_stretch(tokenizer, ids, stretch) for stretch in stretches) == tokenizer.decode(ids)
+    assert len(shown_tokens(tokenizer, ids)) == len(ids)

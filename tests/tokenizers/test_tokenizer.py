@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import small
 import tiny_runs
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
@@ -267,34 +267,34 @@ def test_a_role_can_be_named_where_no_spelling_tells_it():
 
 
 @pytest.fixture
-def one():
+def byte_tokenizer():
     return small.tokenizer()
 
 
 @pytest.fixture
-def other():
+def char_tokenizer():
     return tiny_runs.run_of("char").tokenizer
 
 
-def test_the_same_tokenizer_twice_is_one_file(one, tmp_path):
-    both = Vocabularies(one, one)
+def test_the_same_tokenizer_twice_is_one_file(byte_tokenizer, tmp_path):
+    both = Vocabularies(byte_tokenizer, byte_tokenizer)
     both.save(tmp_path)
     assert both.is_joint
-    assert both.fingerprint == one.fingerprint
+    assert both.fingerprint == byte_tokenizer.fingerprint
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
-    assert Tokenizer.load(tmp_path).fingerprint == one.fingerprint
+    assert Tokenizer.load(tmp_path).fingerprint == byte_tokenizer.fingerprint
 
 
-def test_two_have_a_file_each_and_are_read_again(one, other, tmp_path):
-    both = Vocabularies(one, other)
+def test_two_have_a_file_each_and_are_read_again(byte_tokenizer, char_tokenizer, tmp_path):
+    both = Vocabularies(byte_tokenizer, char_tokenizer)
     both.save(tmp_path)
     assert not both.is_joint
-    assert both.fingerprint == f"{one.fingerprint}+{other.fingerprint}"
-    found = read_separate(tmp_path, one.fingerprint, other.fingerprint)
+    assert both.fingerprint == f"{byte_tokenizer.fingerprint}+{char_tokenizer.fingerprint}"
+    found = read_separate(tmp_path, byte_tokenizer.fingerprint, char_tokenizer.fingerprint)
     assert found.fingerprint == both.fingerprint
 
 
-def test_another_than_the_one_that_was_trained_with_is_refused(one, other, tmp_path):
-    Vocabularies(one, other).save(tmp_path)
+def test_another_than_the_one_that_was_trained_with_is_refused(byte_tokenizer, char_tokenizer, tmp_path):
+    Vocabularies(byte_tokenizer, char_tokenizer).save(tmp_path)
     with refused("mismatch", "tokenizer.target.json", by=IntegrityError):
-        read_separate(tmp_path, one.fingerprint, one.fingerprint)
+        read_separate(tmp_path, byte_tokenizer.fingerprint, byte_tokenizer.fingerprint)

@@ -8,9 +8,9 @@ from collections import Counter
 
 import french_sentences
 import pytest
+from expected_errors import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.tokenizers import training as module
 from headstart.tokenizers.special_tokens import SPECIALS

@@ -2,7 +2,7 @@
 
 import small
 import torch
-from refusals import refused
+from expected_errors import refused
 
 from headstart.errors import IntegrityError
 from headstart.runs import checkpoint

@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def pretended(monkeypatch):
+def pretended_cuda(monkeypatch):
     """A pretended CUDA: what happened, in order."""
     happened = []
     generator = SimpleNamespace(
@@ -38,7 +38,7 @@ def pretended(monkeypatch):
     return happened
 
 
-def test_batches_are_those_of_the_objective_and_made_ahead(pretended):
+def test_batches_are_those_of_the_objective_and_made_ahead(pretended_cuda):
     objective = small.objective("classification")
     with closing(Prefetcher(objective, 3, 10)) as prefetcher:
         for number in range(10):
@@ -49,7 +49,7 @@ def test_batches_are_those_of_the_objective_and_made_ahead(pretended):
         assert prefetcher(25)  # beyond the end: made when it is asked for
 
 
-def test_the_first_step_of_a_shape_runs_and_later_ones_are_replayed(pretended):
+def test_the_first_step_of_a_shape_runs_and_later_ones_are_replayed(pretended_cuda):
     seen = []
 
     def compute(parts, number):
@@ -64,12 +64,12 @@ def test_the_first_step_of_a_shape_runs_and_later_ones_are_replayed(pretended):
     graphed({"tokens": torch.zeros(4, 3)}, 3)
     # Without its number in a capture: the generator cannot be set there.
     assert seen == [((2, 3), 0), ((2, 3), None), ((4, 3), 3)]
-    assert pretended == [("capture", "pool", "thread_local"), ("replay",), ("replay",)]
+    assert pretended_cuda == [("capture", "pool", "thread_local"), ("replay",), ("replay",)]
     ((_, inputs, _),) = graphed._graphs.values()
     assert inputs["tokens"].eq(2).all()
 
 
-def test_a_failed_capture_restores_the_generator(pretended):
+def test_a_failed_capture_restores_the_generator(pretended_cuda):
     def compute(parts, number):
         if number is None:
             raise RuntimeError("asked for a number\nand much about it")
@@ -79,11 +79,11 @@ def test_a_failed_capture_restores_the_generator(pretended):
     graphed(batch, 0)
     with pytest.raises(CaptureFailed, match=r"^asked for a number$"):
         graphed(batch, 1)
-    assert pretended[-1] == ("restored", "before")
+    assert pretended_cuda[-1] == ("restored", "before")
 
 
 @pytest.mark.parametrize("error", [CaptureFailed("why"), torch.OutOfMemoryError("fake")])
-def test_training_continues_without_graphs_and_with_the_same_numbers(pretended, error):
+def test_training_continues_without_graphs_and_with_the_same_numbers(pretended_cuda, error):
     weights = []
     for fails in (False, True):
         training, logged = small.training(None, "classification"), []

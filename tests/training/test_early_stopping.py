@@ -8,8 +8,8 @@ import small
 import tiny_runs
 import torch
 import translators
-from commands import Place
-from refusals import refused
+from commands import Workspace
+from expected_errors import refused
 
 from headstart.config.training import LoopConfig
 from headstart.inference.evaluate import evaluate, labelled_scores, with_corpus_metrics
@@ -20,15 +20,15 @@ from headstart.training.tasks.finetune import finetune
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    place = Place(tmp_path).fill()
-    monkeypatch.setenv("HEADSTART_CACHE", str(place.cache))
-    return place
+def workspace(tmp_path, monkeypatch):
+    workspace = Workspace(tmp_path).fill()
+    monkeypatch.setenv("HEADSTART_CACHE", str(workspace.cache))
+    return workspace
 
 
 @pytest.fixture
-def ask(capsys):
-    return lambda command: commands.ask(capsys, command)
+def invoke(capsys):
+    return lambda command: commands.invoke(capsys, command)
 
 
 @pytest.mark.parametrize("kind", ["causal", "masked", "masked-nsp"])
@@ -51,17 +51,17 @@ def test_what_should_be_small_is_small_and_the_rest_is_turned_round():
     assert early_stopping.to_minimize(values, "macro_f1") == -0.75
 
 
-def test_another_measure_is_refused_with_those_that_there_are(place, ask):
-    answer = ask(place.command("--best-metric", "macro_f1", "--patience", 1))
+def test_another_measure_is_refused_with_those_that_there_are(workspace, invoke):
+    answer = invoke(workspace.command("--best-metric", "macro_f1", "--patience", 1))
     assert answer.code == 2
     assert "headstart [unknown-name]: " in answer.err
     assert "macro_f1" in answer.err
     assert "--best-metric one of loss" in answer.err
-    answer = ask(place.command("--best-metric", "bleu", "--patience", 1, verb="finetune"))
+    answer = invoke(workspace.command("--best-metric", "bleu", "--patience", 1, verb="finetune"))
     assert answer.code == 2
     assert "headstart [unknown-name]: " in answer.err
     assert "loss, accuracy, macro_f1" in answer.err
-    assert not place.run.exists()
+    assert not workspace.run.exists()
 
 
 def test_a_choice_without_patience_is_refused():
@@ -69,12 +69,12 @@ def test_a_choice_without_patience_is_refused():
         early_stopping.check_best_metric("classification", LoopConfig(best_metric="macro_f1", evaluate_every=5))
 
 
-def test_a_choice_among_one_evaluation_is_refused(place, ask):
-    answer = ask(place.command("--best-metric", "macro_f1", "--patience", 2, verb="finetune"))
+def test_a_choice_among_one_evaluation_is_refused(workspace, invoke):
+    answer = invoke(workspace.command("--best-metric", "macro_f1", "--patience", 2, verb="finetune"))
     assert answer.code == 2
     assert "headstart [missing]: " in answer.err
     assert "--best-metric without --evaluate-every" in answer.err
-    assert not place.run.exists()
+    assert not workspace.run.exists()
 
 
 def test_the_measures_of_a_translation_are_those_of_its_evaluation():
@@ -83,7 +83,7 @@ def test_the_measures_of_a_translation_are_those_of_its_evaluation():
     assert early_stopping.to_minimize({"cross_entropy": 2.0}, "cross_entropy") == 2.0
 
 
-def test_a_run_is_chosen_by_macro_f1_and_says_so(place, ask):
+def test_a_run_is_chosen_by_macro_f1_and_says_so(workspace, invoke):
     more = (
         "--best-metric",
         "macro_f1",
@@ -96,16 +96,16 @@ def test_a_run_is_chosen_by_macro_f1_and_says_so(place, ask):
         "--learning-rate",
         0.02,
     )
-    answer = ask(place.command(*more, verb="finetune"))
+    answer = invoke(workspace.command(*more, verb="finetune"))
     assert answer.code == 0, answer.err
-    assert RunDirectory(place.run).read_config().loop.best_metric == "macro_f1"
-    lines = [json.loads(line) for line in (place.run / "metrics.jsonl").read_text().splitlines()]
+    assert RunDirectory(workspace.run).read_config().loop.best_metric == "macro_f1"
+    lines = [json.loads(line) for line in (workspace.run / "metrics.jsonl").read_text().splitlines()]
     valid = [line for line in lines if line.get("event") == "valid"]
     best = max(valid, key=lambda line: line["macro_f1"])
-    result = json.loads((place.run / "result.json").read_text())
+    result = json.loads((workspace.run / "result.json").read_text())
     assert result["best_step"] == best["step"]
     assert result["valid"]["macro_f1"] == pytest.approx(best["macro_f1"])
-    answer = ask(place.command(*("--best-metric", "loss"), *more[2:], verb="finetune"))
+    answer = invoke(workspace.command(*("--best-metric", "loss"), *more[2:], verb="finetune"))
     assert answer.code == 2
     assert "headstart [changed]: " in answer.err
     assert "loop.best_metric was 'macro_f1', is 'loss'" in answer.err

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 import small
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.run import DataConfig, RunConfig
 from headstart.config.training import LoopConfig, Masking, OptimizerConfig
@@ -15,7 +15,7 @@ from headstart.errors import TryAgain, UserError
 from headstart.runs.checkpoint import weights_digest
 from headstart.runs.load import load
 from headstart.training import fit as module
-from headstart.training.fit import Console, Task, fit, run_session
+from headstart.training.fit import Console, TrainingTask, fit, run_session
 from headstart.training.signals import Stopped
 
 
@@ -27,7 +27,9 @@ def task_of(tmp_path, steps=3, **loop):
         head=made.objective.head, optimizer=OptimizerConfig(learning_rate=1e-2),
         loop=LoopConfig(steps=steps, **loop), masking=Masking(),
     )  # fmt: skip
-    return made, Task(config, small.tokenizer(), made.model, made.objective, None, lambda model, scores: {"more": 1})
+    return made, TrainingTask(
+        config, small.tokenizer(), made.model, made.objective, None, lambda model, scores: {"more": 1}
+    )
 
 
 def fitted(tmp_path, task, machine, log=lambda line: None, **options):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import small
 import torch
-from refusals import refused
+from expected_errors import refused
 
 from headstart.errors import RunFailed, TryAgain
 from headstart.runs import checkpoint

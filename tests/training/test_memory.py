@@ -9,8 +9,8 @@ import commands
 import pytest
 import tiny_runs
 import torch
-from commands import Place
-from refusals import refused
+from commands import Workspace
+from expected_errors import refused
 
 from headstart import hardware
 from headstart.cli.main import run as headstart
@@ -42,14 +42,14 @@ NUMBERS = r"([\d,]+) parameters with gradients and optimizer state take ([\d,]+)
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    place = Place(tmp_path).fill()
-    monkeypatch.setenv("HEADSTART_CACHE", str(place.cache))
-    return place
+def workspace(tmp_path, monkeypatch):
+    workspace = Workspace(tmp_path).fill()
+    monkeypatch.setenv("HEADSTART_CACHE", str(workspace.cache))
+    return workspace
 
 
-def numbers_said(place):
-    said = place.log.read_text()
+def numbers_said(workspace):
+    said = workspace.log.read_text()
     assert "Traceback" not in said
     found = re.search(NUMBERS, said.replace("\n", " "))
     assert found, said
@@ -58,28 +58,28 @@ def numbers_said(place):
 
 @on_linux
 @pytest.mark.parametrize("verb", ["pretrain", "finetune", "translation"])
-def test_a_model_too_big_is_refused_before_it_is_built(place, verb):
+def test_a_model_too_big_is_refused_before_it_is_built(workspace, verb):
     more = ("--width", 2048, "--ffn", 8192, "--heads", 2)
-    assert place.run_to_the_end(*more, verb=verb, program=LIMITED % "") == 75, place.log.read_text()
-    parameters, needed, free = numbers_said(place)
+    assert workspace.run_to_the_end(*more, verb=verb, program=LIMITED % "") == 75, workspace.log.read_text()
+    parameters, needed, free = numbers_said(workspace)
     assert needed == 16 * parameters  # fp32: weights, gradients, two memories
     assert free <= 2**30 < needed
-    assert sorted(path.name for path in place.run.iterdir()) == ["lock"]
+    assert sorted(path.name for path in workspace.run.iterdir()) == ["lock"]
 
 
 @on_linux
-def test_memory_that_ends_while_it_is_built_is_said_with_the_same_numbers(place):
+def test_memory_that_ends_while_it_is_built_is_said_with_the_same_numbers(workspace):
     more = ("--width", 8192, "--ffn", 8192, "--heads", 2)
-    assert place.run_to_the_end(*more, program=LIMITED % UNCHECKED) == 75, place.log.read_text()
-    parameters, needed, _ = numbers_said(place)
+    assert workspace.run_to_the_end(*more, program=LIMITED % UNCHECKED) == 75, workspace.log.read_text()
+    parameters, needed, _ = numbers_said(workspace)
     assert needed == 16 * parameters
-    assert "headstart [memory-full]: " in place.log.read_text()
-    assert "the last checkpoint is kept" not in place.log.read_text(), "there is none yet"
+    assert "headstart [memory-full]: " in workspace.log.read_text()
+    assert "the last checkpoint is kept" not in workspace.log.read_text(), "there is none yet"
 
 
 @pytest.mark.parametrize("field", ["width", "depth", "ffn"])
-def test_a_size_beyond_any_machine_is_refused_at_once(place, capsys, field):
-    answer = commands.ask(capsys, place.command(f"--{field}", 2 * 10**9))
+def test_a_size_beyond_any_machine_is_refused_at_once(workspace, capsys, field):
+    answer = commands.invoke(capsys, workspace.command(f"--{field}", 2 * 10**9))
     assert answer.code == 75
     assert "headstart [memory-full]: " in answer.err
 

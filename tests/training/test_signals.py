@@ -7,7 +7,7 @@ import time
 
 import pytest
 import small
-from commands import Place, end, steps_told, wait_until, written
+from commands import Workspace, exit_code_of, run_files, steps_logged, wait_until
 
 from headstart.runs import checkpoint
 from headstart.training import loop
@@ -15,38 +15,38 @@ from headstart.training.signals import Stopped, StopRequests
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A place with a run that nobody disturbed."""
-    place = Place(tmp_path_factory.mktemp("signals")).fill()
-    assert end(start(place, place.path / "peaceful")) == 0
-    return place
+def workspace(tmp_path_factory):
+    """A workspace with a run that nobody disturbed."""
+    workspace = Workspace(tmp_path_factory.mktemp("signals")).fill()
+    assert exit_code_of(start(workspace, workspace.path / "peaceful")) == 0
+    return workspace
 
 
-def start(place, run, *more, **options):
+def start(workspace, run, *more, **options):
     """Forty steps, saved by the minute alone: that is, never."""
-    return place.start("--steps", 40, "--save-every", 0, "--out", run, *more, **options)
+    return workspace.start("--steps", 40, "--save-every", 0, "--out", run, *more, **options)
 
 
-def check_it_ends_like_the_peaceful_one(place, run):
-    assert end(start(place, run)) == 0
-    for name, raw in written(place.path / "peaceful").items():
+def check_it_ends_like_the_peaceful_one(workspace, run):
+    assert exit_code_of(start(workspace, run)) == 0
+    for name, raw in run_files(workspace.path / "peaceful").items():
         assert name == "config.toml" or (run / name).read_bytes() == raw, name
     assert list(run.rglob(".*")) == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_the_step_is_finished_and_saved(tmp_path, place, number, code):
+def test_the_step_is_finished_and_saved(tmp_path, workspace, number, code):
     run = tmp_path / "run"
-    child = start(place, run)
-    wait_until(lambda: steps_told(run) >= 7, child)
+    child = start(workspace, run)
+    wait_until(lambda: steps_logged(run) >= 7, child)
     os.kill(child.pid, number)
-    assert end(child) == code
+    assert exit_code_of(child) == code
     found, _ = checkpoint.latest(run / "checkpoints")
-    assert found.step == steps_told(run) >= 7
-    log = place.log.read_text()
+    assert found.step == steps_logged(run) >= 7
+    log = workspace.log.read_text()
     assert f"stopped at step {found.step} by {number.name}; it is saved" in log
     assert "run the same command again" in log
-    check_it_ends_like_the_peaceful_one(place, run)
+    check_it_ends_like_the_peaceful_one(workspace, run)
 
 
 SLOW_SECOND_SAVE = """
@@ -64,19 +64,19 @@ sys.exit(run(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_interrupt_leaves_at_once_and_the_old_checkpoint_stays(tmp_path, place, first):
+def test_a_second_interrupt_leaves_at_once_and_the_old_checkpoint_stays(tmp_path, workspace, first):
     run = tmp_path / "run"
-    child = start(place, run, "--save-every", "5", program=SLOW_SECOND_SAVE)
+    child = start(workspace, run, "--save-every", "5", program=SLOW_SECOND_SAVE)
     wait_until(lambda: (run / "checkpoints/step-00000005").exists(), child)
     os.kill(child.pid, first)
     wait_until(lambda: list(run.glob("checkpoints/.tmp-*/model.safetensors")), child)
     asked = time.monotonic()
     os.kill(child.pid, signal.SIGINT)
-    assert end(child) == 130
+    assert exit_code_of(child) == 130
     assert time.monotonic() - asked < 10  # the save would have taken a minute
     found, passed_over = checkpoint.latest(run / "checkpoints")
     assert (found.step, passed_over) == (5, [])
-    check_it_ends_like_the_peaceful_one(place, run)
+    check_it_ends_like_the_peaceful_one(workspace, run)
 
 
 class Late:

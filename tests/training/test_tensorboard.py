@@ -6,8 +6,8 @@ import struct
 from pathlib import Path
 
 import pytest
-from commands import STEPS, Place, ask, end, steps_told, wait_until, written
-from refusals import refused
+from commands import STEPS, Workspace, exit_code_of, invoke, run_files, steps_logged, wait_until
+from expected_errors import refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from headstart.training import tensorboard as tracking
@@ -17,14 +17,14 @@ TRACK = ("--track", "tensorboard", "--evaluate-every", 3)
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory):
-    return Place(tmp_path_factory.mktemp("tracked")).fill()
+def shared_workspace(tmp_path_factory):
+    return Workspace(tmp_path_factory.mktemp("tracked")).fill()
 
 
-def place_of(filled, name):
-    place = Place(filled.path)
-    place.run, place.log = filled.path / name, filled.path / f"{name}.log"
-    return place
+def workspace_of(shared_workspace, name):
+    workspace = Workspace(shared_workspace.path)
+    workspace.run, workspace.log = shared_workspace.path / name, shared_workspace.path / f"{name}.log"
+    return workspace
 
 
 def float32(value):
@@ -56,37 +56,37 @@ def assert_true_to_metrics(run):
         assert steps == sorted(set(steps)), "a step is there twice"
 
 
-def test_a_run_killed_and_resumed_shows_every_step_once(filled, capsys):
-    place = place_of(filled, "killed")
+def test_a_run_killed_and_resumed_shows_every_step_once(shared_workspace, capsys):
+    workspace = workspace_of(shared_workspace, "killed")
     settings = (*TRACK, "--save-every", 1000)  # so that there is something to cut back
-    child = place.start(*settings, "--steps", 400, verb="finetune")
-    wait_until(lambda: steps_told(place.run) >= 9, child)
+    child = workspace.start(*settings, "--steps", 400, verb="finetune")
+    wait_until(lambda: steps_logged(workspace.run) >= 9, child)
     child.kill()
-    assert end(child) == -signal.SIGKILL
-    first = sorted((place.run / "tensorboard").iterdir())
-    assert points(place.run)["train/loss"], "a reader sees it while it runs"
-    short = steps_told(place.run) + 4
-    again = place.command(*settings, "--steps", short, "--override-resume", None, verb="finetune")
-    answer = ask(capsys, again)
+    assert exit_code_of(child) == -signal.SIGKILL
+    first = sorted((workspace.run / "tensorboard").iterdir())
+    assert points(workspace.run)["train/loss"], "a reader sees it while it runs"
+    short = steps_logged(workspace.run) + 4
+    again = workspace.command(*settings, "--steps", short, "--override-resume", None, verb="finetune")
+    answer = invoke(capsys, again)
     assert answer.code == 0, answer.err
-    assert_true_to_metrics(place.run)
-    assert [step for step, _ in points(place.run)["train/loss"]] == list(range(1, short + 1))
-    (now,) = (place.run / "tensorboard").iterdir()
+    assert_true_to_metrics(workspace.run)
+    assert [step for step, _ in points(workspace.run)["train/loss"]] == list(range(1, short + 1))
+    (now,) = (workspace.run / "tensorboard").iterdir()
     assert now not in first, "a TensorBoard that is open reads the new file after the old one"
 
 
-def test_tracking_changes_no_byte_and_can_be_begun_later(filled, capsys):
-    plain, tracked = place_of(filled, "plain"), place_of(filled, "tracked")
-    for place, settings in ((plain, TRACK[2:]), (tracked, TRACK)):
-        assert ask(capsys, place.command(*settings, verb="finetune")).code == 0
-    assert written(plain.run) == written(tracked.run)
+def test_tracking_changes_no_byte_and_can_be_begun_later(shared_workspace, capsys):
+    plain, tracked = workspace_of(shared_workspace, "plain"), workspace_of(shared_workspace, "tracked")
+    for workspace, settings in ((plain, TRACK[2:]), (tracked, TRACK)):
+        assert invoke(capsys, workspace.command(*settings, verb="finetune")).code == 0
+    assert run_files(plain.run) == run_files(tracked.run)
     assert not (plain.run / "tensorboard").exists()
     # Finished without it: the same command with it writes what there is.
-    assert ask(capsys, plain.command(*TRACK, verb="finetune")).code == 0
+    assert invoke(capsys, plain.command(*TRACK, verb="finetune")).code == 0
     assert_true_to_metrics(plain.run)
     assert {"train/loss", "train/learning_rate", "train/accuracy", "valid/loss"} <= set(points(plain.run))
     assert [step for step, _ in points(plain.run)["valid/loss"]] == [3, STEPS]
-    assert written(plain.run) == written(tracked.run)
+    assert run_files(plain.run) == run_files(tracked.run)
 
 
 def test_two_files_left_by_a_kill_are_read_as_the_last(tmp_path):
@@ -160,14 +160,14 @@ def test_metrics_that_cannot_be_read_back_stop_nothing(tmp_path):
     assert len(told) == 1
 
 
-def test_a_place_that_is_no_directory_is_told_and_training_goes_on(filled, capsys):
-    place = place_of(filled, "blocked")
-    place.run.mkdir()
-    (place.run / "tensorboard").write_text("mine")
-    answer = ask(capsys, place.command(*TRACK, "--steps", 2, verb="finetune"))
+def test_a_place_that_is_no_directory_is_told_and_training_goes_on(shared_workspace, capsys):
+    workspace = workspace_of(shared_workspace, "blocked")
+    workspace.run.mkdir()
+    (workspace.run / "tensorboard").write_text("mine")
+    answer = invoke(capsys, workspace.command(*TRACK, "--steps", 2, verb="finetune"))
     assert answer.code == 0
     assert answer.err.count("training continues without it") == 1
-    assert (place.run / "tensorboard").read_text() == "mine"
+    assert (workspace.run / "tensorboard").read_text() == "mine"
 
 
 def test_without_the_extra_it_is_refused_before_anything_is_read(tmp_path, capsys, monkeypatch):
@@ -180,7 +180,7 @@ def test_without_the_extra_it_is_refused_before_anything_is_read(tmp_path, capsy
 
     monkeypatch.setattr(tracking.importlib, "import_module", without)
     out = tmp_path / "run"
-    answer = ask(capsys, ["finetune", "--train", "missing.tsv", "--track", "tensorboard", "--out", str(out)])
+    answer = invoke(capsys, ["finetune", "--train", "missing.tsv", "--track", "tensorboard", "--out", str(out)])
     assert answer.code == 2
     assert "headstart [no-package]: " in answer.err
     assert "pip install 'headstart[tensorboard]'" in answer.err

@@ -104,7 +104,7 @@ def _text_in(row: Row, role: str, bad: BadRows) -> str | None:
     elif not isinstance(value, str):
         what = f"column {column!r} holds {shown(value)}, not text"
         bad.refuse("not text", what, row.where, "give text, in quotes")
-    elif half := _SURROGATE.search(value):
+    elif half := SURROGATE.search(value):
         what = f"column {column!r} holds half of a character, {half[0]!a}"
         bad.refuse("lone surrogate", what, row.where, "write the whole character or drop the escape")
     elif len(value) > ROW_CHARACTERS:
@@ -114,7 +114,7 @@ def _text_in(row: Row, role: str, bad: BadRows) -> str | None:
     return None
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def shown(value: object) -> str:

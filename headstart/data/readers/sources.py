@@ -109,10 +109,10 @@ def by_weight(items: Sequence[Item], weights: Sequence[float]) -> dict[float, li
 
 # ---- dataset folders
 
-Role = Literal["train", "valid", "test"]
+SplitName = Literal["train", "valid", "test"]
 
 # What a split for each role may be called; the first that is there is taken.
-SPLITS: dict[Role, tuple[str, ...]] = {
+SPLITS: dict[SplitName, tuple[str, ...]] = {
     "train": ("train", "training"),
     "valid": ("validation", "valid", "val", "dev"),
     "test": ("test",),

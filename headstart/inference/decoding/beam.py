@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headstart.config.generation import GenerationConfig
 from headstart.inference.decoding.sampling import NEVER, forbid_repeats, group_peaks
-from headstart.inference.decoding.search import Limits, Reader, as_history, in_fp32, pad_left
+from headstart.inference.decoding.search import DecodingLimits, Reader, as_history, in_fp32, pad_left
 
 # Leaving the batch copies what stays of the cache, so finished texts wait until this share can leave together.
 LEAVING_SHARE = 0.125
@@ -39,7 +39,7 @@ def normalised(log_probability: Tensor, length: Tensor | int, penalty: float) ->
 
 @torch.inference_mode()
 def beam_search(
-    reader: Reader, prompts: Sequence[Sequence[int]], limits: Limits, config: GenerationConfig,
+    reader: Reader, prompts: Sequence[Sequence[int]], limits: DecodingLimits, config: GenerationConfig,
     device: torch.device | str = "cpu",
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """The best `config.count` continuations of every prompt, best first, scored by the model's log-probabilities."""
@@ -92,7 +92,7 @@ class _Finished(NamedTuple):
 class _State:
     """The texts that are still being written, a row each; `longest` is the most tokens of any of them."""
 
-    limits: Limits
+    limits: DecodingLimits
     config: GenerationConfig
     width: int
     rows: Tensor  # (rows,): the number of each text
@@ -182,7 +182,7 @@ def _beams_of(tokens: Tensor, beams: Tensor) -> Tensor:
     return tokens.gather(1, beams[..., None].expand(-1, -1, tokens.shape[-1]))
 
 
-def _begin(limits: Limits, config: GenerationConfig, logits: Tensor, prompts: Tensor) -> _State:
+def _begin(limits: DecodingLimits, config: GenerationConfig, logits: Tensor, prompts: Tensor) -> _State:
     rows, device, dtype, width = len(logits), logits.device, logits.dtype, config.beam or 1
     longest = max(limits.max_tokens) + 1  # the end counts too
     empty = torch.full((rows, width), NEVER, device=device, dtype=dtype)

@@ -36,7 +36,7 @@ class GreedyReader(Reader, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class DecodingLimits:
     """What the tokenizer and the context allow, besides the configuration."""
 
     end: int  # the token that ends a text
@@ -45,7 +45,7 @@ class Limits:
     must_end: bool = True  # in a beam: at the most tokens only the end may come; else a text may break off
 
 
-class Step(NamedTuple):
+class DecodingStep(NamedTuple):
     """The result of one step: the rows that continue, their tokens, and their logits."""
 
     rows: list[int]
@@ -55,9 +55,9 @@ class Step(NamedTuple):
 
 @torch.inference_mode()
 def decode(
-    reader: Reader, prompts: Sequence[Sequence[int]], limits: Limits, config: GenerationConfig, *,
+    reader: Reader, prompts: Sequence[Sequence[int]], limits: DecodingLimits, config: GenerationConfig, *,
     numbers: Sequence[int] | None = None, device: torch.device | str = "cpu", with_logits: bool = True,
-) -> Iterator[Step]:  # fmt: skip
+) -> Iterator[DecodingStep]:  # fmt: skip
     """Continue every prompt, one token a step; a row leaves after its end token, which is yielded too.
 
     All rows may go on to the largest of `limits.max_tokens`. A row's samples are a function of the seed, its number
@@ -85,7 +85,7 @@ def decode(
                 allowed = forbid_end(allowed, limits.end)
             chosen = sample(allowed, torch.from_numpy(chances[rows, index]).to(device), config)
         chosen_ids = chosen.tolist()
-        yield Step(rows, chosen_ids, logits)
+        yield DecodingStep(rows, chosen_ids, logits)
         if config.no_repeat:
             history = torch.cat([history, chosen[:, None]], dim=1)
         remaining = [i for i, token in enumerate(chosen_ids) if token != limits.end]

@@ -9,7 +9,8 @@ from torch import Tensor
 from headstart.config.model import HeadConfig, ModelConfig
 from headstart.errors import UserError
 from headstart.interop.families.family import Described, Exported, Family, Part, block_parts, linear, scatter
-from headstart.interop.families.fields import ACTIVATIONS_OUT, SENTENCE_KINDS, Fields, heads_of, sentence_head
+from headstart.interop.families.fields import ACTIVATIONS_OUT, Fields, heads_of, sentence_head
+from headstart.planning.parameters import SENTENCE_KINDS
 from headstart.runs.load import LoadedRun
 
 # What every decoder here has, and what those with LayerNorm have besides.

@@ -10,7 +10,8 @@ from headstart.config.model import HeadConfig, HeadKind, ModelConfig
 from headstart.config.run import FrameName, ObjectiveName
 from headstart.interop.directory import ForeignDirectory
 from headstart.interop.families.family import Described, Exported, Family, Part, block_parts, linear, scatter
-from headstart.interop.families.fields import ACTIVATIONS_OUT, SENTENCE_KINDS, Fields, heads_of, sentence_head
+from headstart.interop.families.fields import ACTIVATIONS_OUT, Fields, heads_of, sentence_head
+from headstart.planning.parameters import SENTENCE_KINDS
 from headstart.runs.load import LoadedRun
 from headstart.tokenizers.tokenizer import Vocabularies
 

@@ -18,8 +18,9 @@ from headstart.config.model import HeadConfig, ModelConfig, Pooling
 from headstart.config.run import FrameName, ObjectiveName, RunConfig, TranslationConfig
 from headstart.errors import IntegrityError
 from headstart.interop.directory import ForeignDirectory
-from headstart.interop.families.fields import ACTIVATIONS_OUT, SENTENCE_KINDS, Fields, label_fields
+from headstart.interop.families.fields import ACTIVATIONS_OUT, Fields, label_fields
 from headstart.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from headstart.planning.parameters import SENTENCE_KINDS
 from headstart.runs.load import LoadedRun, refuse_other_shapes
 from headstart.tokenizers.templates import template_of
 from headstart.tokenizers.tokenizer import Vocabularies

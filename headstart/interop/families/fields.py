@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from headstart.config.model import HeadConfig, HeadKind, Pooling
 from headstart.config.run import RunConfig
 from headstart.errors import UserError
+from headstart.planning.parameters import SENTENCE_KINDS
 
 # Where a checkpoint wants to bring code of its own, it says so in one of these.
 CODE = ("auto_map", "custom_pipelines")
@@ -124,8 +125,6 @@ _KINDS: dict[str, HeadKind] = {
     "regression": "regression", "single_label_classification": "classification",
     "multi_label_classification": "multilabel",
 }  # fmt: skip
-
-SENTENCE_KINDS: tuple[str, ...] = tuple(_KINDS.values())
 
 
 def heads_of(stem: str, **more: str) -> dict[str, str]:

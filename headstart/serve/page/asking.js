@@ -15,7 +15,7 @@ export function asking(panel, work) {
   const kept = new Map();
   let run = null;
   let controller = null;
-  let place = panel.querySelector(".result");
+  let shown = panel.querySelector(".result");
 
   const say = (words) => (status.textContent = words);
   const busy = (isBusy) => {
@@ -30,8 +30,8 @@ export function asking(panel, work) {
     problem.replaceChildren();
     say(run.loaded ? "Working …" : `Loading ${run.name} …`);
     busy(true);
-    place.replaceWith(result);
-    place = result;
+    shown.replaceWith(result);
+    shown = result;
     const sayMine = (words) => controller === mine && say(words);
     try {
       await work(run, mine.signal, result, sayMine);
@@ -54,7 +54,7 @@ export function asking(panel, work) {
     if (!("fix" in error)) throw error; // a fault of the page, not of the question: the console should have it
   }
 
-  const keep = () => kept.set(run.name, { place, said: status.textContent });
+  const keep = () => kept.set(run.name, { shown, said: status.textContent });
 
   function choose(next) {
     if (run && next.name === run.name) return;
@@ -62,9 +62,9 @@ export function asking(panel, work) {
     controller = null;
     busy(false);
     problem.replaceChildren();
-    const found = kept.get(next.name) ?? { place: make("div", { class: "result" }), said: "" };
-    place.replaceWith(found.place);
-    place = found.place;
+    const found = kept.get(next.name) ?? { shown: make("div", { class: "result" }), said: "" };
+    shown.replaceWith(found.shown);
+    shown = found.shown;
     say(found.said);
     run = next;
   }
@@ -88,7 +88,7 @@ export function asking(panel, work) {
       form.requestSubmit();
     });
   }
-  return { choose, ask, hasResult: () => place.hasChildNodes() };
+  return { choose, ask, hasResult: () => shown.hasChildNodes() };
 }
 
 /** A problem as two short paragraphs: what, and how to mend it. */

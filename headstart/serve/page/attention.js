@@ -43,12 +43,12 @@ export function attention(panel) {
 }
 
 function pictures(answer) {
-  const place = make("div", { class: "attention" });
-  const show = (kind) => place.replaceChildren(...mapOf(answer.maps.find((map) => map.kind === kind), answer.positions));
+  const figure = make("div", { class: "attention" });
+  const show = (kind) => figure.replaceChildren(...mapOf(answer.maps.find((map) => map.kind === kind), answer.positions));
   const options = answer.maps.map((map) => [map.kind, KINDS[map.kind] ?? map.kind]);
   show(options[0][0]);
   const kinds = choice("Which attention", "kind", options, options[0][0], show);
-  return options.length > 1 ? [make("div", { class: "actions" }, kinds), place] : [place];
+  return options.length > 1 ? [make("div", { class: "actions" }, kinds), figure] : [figure];
 }
 
 /** The grid of small maps, the enlarged one beside it, mask and positions under the grid. */

@@ -1,10 +1,10 @@
-// Classify: a text in, probabilities as bars, tokens coloured by their influence.
+// Classify: a text in, probabilities as bars, tokens coloured by their attribution.
 
 import { post } from "./api.js";
 import { asking } from "./asking.js";
 import { bars } from "./bars.js";
 import { make } from "./dom.js";
-import { influencePicture } from "./influence.js";
+import { attributionPicture } from "./attribution.js";
 import { percent, plain } from "./numbers.js";
 import { cutInWords, secondOf, secondText } from "./texts.js";
 
@@ -14,7 +14,7 @@ export function classify(panel, go) {
   const form = panel.querySelector("form");
   const asked = asking(panel, async (run, signal, result, say) => {
     const body = { run: run.name, text: text.value, text_b: secondOf(panel) };
-    const answer = await post("api/classify", { ...body, influence: form.elements.method.value }, signal);
+    const answer = await post("api/classify", { ...body, attribution: form.elements.method.value }, signal);
     say(headline(answer));
     const onward = { type: "button", class: "link", onclick: () => go("attention", body.text, body.text_b) };
     result.append(...answered(run, answer),
@@ -38,7 +38,7 @@ export function headline(answer) {
   return `${answer.label}, ${percent(answer.probabilities[answer.label])}`;
 }
 
-/** Everything that stands under those words; `scale` is the influence with the fullest colour, where answers share it. */
+/** Everything that stands under those words; `scale` is the attribution with the fullest colour, where answers share it. */
 export function answered(run, answer, scale) {
   const chosen = answer.labels ?? [answer.label];
   const shares = Object.entries(answer.probabilities ?? {});
@@ -46,6 +46,6 @@ export function answered(run, answer, scale) {
   return [
     shares.length ? bars(shares, chosen) : null,
     answer.is_cut ? make("p", { class: "note" }, cutInWords(run)) : null,
-    answer.influence ? influencePicture(answer.influence, scale) : null,
+    answer.attribution ? attributionPicture(answer.attribution, scale) : null,
   ].filter(Boolean);
 }

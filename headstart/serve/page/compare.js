@@ -4,7 +4,7 @@ import { post } from "./api.js";
 import { asking } from "./asking.js";
 import { answered, headline } from "./classify.js";
 import { make, refill } from "./dom.js";
-import { strongest } from "./influence.js";
+import { strongest } from "./attribution.js";
 import { percent, plain } from "./numbers.js";
 import { secondOf, secondText, startOf } from "./texts.js";
 import { numbersToggle, quoted, strip } from "./tokens.js";
@@ -51,11 +51,11 @@ export function compare(panel, all) {
 
 // ---- runs with labels ----
 
-const judge = (run, pair, method, signal) => post("api/classify", { run: run.name, ...pair, influence: method }, signal);
+const judge = (run, pair, method, signal) => post("api/classify", { run: run.name, ...pair, attribution: method }, signal);
 
 /** One of two answers, its colours on a scale that they share. */
 function judged(run, answer, both) {
-  const scale = Math.max(...both.map(({ influence }) => strongest(influence)));
+  const scale = Math.max(...both.map(({ attribution }) => strongest(attribution)));
   return column(run, make("p", { class: "answer" }, headline(answer)), ...answered(run, answer, scale));
 }
 
@@ -72,8 +72,8 @@ const score = (run, pair, method, signal) => post("api/score", { run: run.name, 
 
 function scored(run, answer) {
   const told = make("p", { class: "told" });
-  const place = (rank) => (rank === 1 ? "the most probable" : `number ${rank.toLocaleString("en")} of its vocabulary`);
-  const words = (token) => `${percent(token.probability)}, ${place(token.rank)}`;
+  const ranked = (rank) => (rank === 1 ? "the most probable" : `number ${rank.toLocaleString("en")} of its vocabulary`);
+  const words = (token) => `${percent(token.probability)}, ${ranked(token.rank)}`;
   const row = strip("Tokens with their probabilities; arrow keys move", answer.tokens, (index) =>
     told.replaceChildren(make("b", {}, quoted(answer.tokens[index].text)), ` ${words(answer.tokens[index])}`));
   answer.tokens.forEach((token, index) => {

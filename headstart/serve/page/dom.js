@@ -23,10 +23,10 @@ function fill(element, properties, children) {
   return element;
 }
 
-/** Radio buttons in a row; `options` are [value, words] pairs, and `tell` hears the value that was chosen. */
-export function choice(legend, name, options, chosen, tell) {
+/** Radio buttons in a row; `options` are [value, words] pairs, and `onChoice` is called with the chosen value. */
+export function choice(legend, name, options, chosen, onChoice) {
   const radios = options.map(([value, words]) =>
-    make("label", {}, make("input", { type: "radio", name, value, checked: value === chosen, onchange: () => tell(value) }), words));
+    make("label", {}, make("input", { type: "radio", name, value, checked: value === chosen, onchange: () => onChoice(value) }), words));
   return make("fieldset", { class: "choice" }, make("legend", {}, legend), ...radios);
 }
 

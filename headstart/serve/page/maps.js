@@ -58,9 +58,9 @@ export function largeMap(map, weights, label, point) {
   const cells = weights.flatMap((row, y) => row.map((weight, x) => {
     const isAllowed = map.mask[y][x];
     const words = `${visible(map.rows[y].text)} → ${visible(map.columns[x].text)}: ${isAllowed ? percent(weight) : "forbidden"}`;
-    const place = { x: room + x * cell, y: room + y * cell, width: cell - 1, height: cell - 1, "data-row": y, "data-column": x };
+    const box = { x: room + x * cell, y: room + y * cell, width: cell - 1, height: cell - 1, "data-row": y, "data-column": x };
     const look = isAllowed ? { class: "cell", style: { "--share": darkness(weight).toFixed(3) } } : { class: "forbidden" };
-    return draw("rect", { ...place, ...look }, draw("title", {}, words));
+    return draw("rect", { ...box, ...look }, draw("title", {}, words));
   }));
   const middle = (at) => room + (at + 0.5) * cell;
   const letter = { "dominant-baseline": "central", "font-size": size };

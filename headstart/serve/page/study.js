@@ -18,7 +18,7 @@ export function study(panel) {
     try {
       const report = await getText(`api/studies/${encodeURIComponent(wanted)}/report`);
       if (name.value !== wanted) return;
-      // A bare #place would be one of this page: such a frame takes its parent's address for its own.
+      // A bare #anchor would be one of this page: such a frame takes its parent's address for its own.
       frame.srcdoc = report.replaceAll('<a href="#', '<a href="about:srcdoc#');
       frame.title = `The report of the study ${wanted}`;
       frame.hidden = false;

@@ -1,7 +1,7 @@
 // Tabs by the ARIA pattern: arrows, Home and End move among them; only the chosen one is a stop of the Tab key.
 
-/** Wire a list of tabs; `tell(name)` hears which was chosen. Gives `offer(names)` and `choose(name)`. */
-export function tabs(list, tell) {
+/** Wire a list of tabs; `onChoice(name)` is called with the chosen one. Gives `offer(names)` and `choose(name)`. */
+export function tabs(list, onChoice) {
   const all = [...list.querySelectorAll("[role=tab]")];
   const nameOf = (tab) => tab.dataset.tab;
   const offered = () => all.filter((tab) => !tab.hidden);
@@ -14,7 +14,7 @@ export function tabs(list, tell) {
       document.getElementById(tab.getAttribute("aria-controls")).hidden = !isChosen;
       if (isChosen) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
     }
-    tell(name);
+    onChoice(name);
   }
 
   list.addEventListener("click", (event) => {

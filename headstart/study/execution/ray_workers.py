@@ -6,6 +6,7 @@ system that shows it under the same path.
 """
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import signal
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 
 from headstart.errors import DeviceLost, HeadstartError, UserError
 from headstart.study.execution import workers
-from headstart.study.execution.scheduler import Scheduler, Task, TaskEnd, TaskResult
+from headstart.study.execution.scheduler import ScheduledTask, Scheduler, TaskEnd, TaskResult
 from headstart.study.execution.workers import Interrupted, Work, run_task, throttled
 from headstart.training.signals import Stopped, StopRequests
 
@@ -34,7 +35,7 @@ _ADDRESS_FIX = "give HOST:PORT as `ray start --head` prints it, or auto on one o
 _has_token = False
 
 
-class Resources(NamedTuple):
+class TaskResources(NamedTuple):
     """What a task needs of a node."""
 
     cores: int
@@ -75,7 +76,7 @@ def _check_address(address: str) -> None:
 
 
 @contextlib.contextmanager
-def cluster(address: str | None, resources: Resources, jobs: int) -> Iterator[Any]:
+def cluster(address: str | None, resources: TaskResources, jobs: int) -> Iterator[Any]:
     """The cluster that this process already uses, the one at `address`, or a new one on this machine.
 
     A new one has room for `jobs` tasks, and ends with the block.
@@ -134,11 +135,11 @@ def _restored_sigterm() -> Iterator[None]:
 
 
 def run_on_ray(
-    tasks: Iterable[Task], work: Work, jobs: int | None, *, resources: Resources, address: str | None = None,
-    **callbacks: Callable[..., None],
+    tasks: Iterable[ScheduledTask], work: Work, jobs: int | None, *, resources: TaskResources,
+    address: str | None = None, **callbacks: Callable[..., None],
 ) -> dict[str, TaskResult]:  # fmt: skip
     """Run every task, at most `jobs` at once (None: as many as the cluster has room for)."""
-    waiting = list(tasks)
+    waiting = [dataclasses.replace(task, device="cpu") for task in tasks]  # Ray gives out the GPUs of all nodes
     if not waiting:
         return {}
     with cluster(address, resources, jobs or 1) as ray:
@@ -149,7 +150,7 @@ def run_on_ray(
     return scheduler.results
 
 
-def _room(ray: Any, resources: Resources) -> int:
+def _room(ray: Any, resources: TaskResources) -> int:
     """How many tasks fit on the nodes that are up."""
     cores, gpus = resources
     count = 0
@@ -165,12 +166,12 @@ def _room(ray: Any, resources: Resources) -> int:
 
 
 class _RayPool:
-    def __init__(self, ray: Any, resources: Resources, work: Work, scheduler: Scheduler) -> None:
+    def __init__(self, ray: Any, resources: TaskResources, work: Work, scheduler: Scheduler) -> None:
         self._ray, self._work, self._scheduler = ray, work, scheduler
         # The scheduler counts and logs retries, which Ray would not.
         needs = {"num_cpus": resources.cores, "num_gpus": resources.gpus}
         self._remote = ray.remote(_run_here).options(**needs, max_retries=0)
-        self._running: dict[Any, Task] = {}
+        self._running: dict[Any, ScheduledTask] = {}
         self._board = ray.remote(_ProgressBoard).options(num_cpus=0, max_restarts=-1).remote()
         self._shares = self._board.take.remote()
 
@@ -193,7 +194,7 @@ class _RayPool:
                 self._ray.cancel(ref, force=True)
             self._ray.kill(self._board)
 
-    def _finish(self, task: Task, ref: Any) -> None:
+    def _finish(self, task: ScheduledTask, ref: Any) -> None:
         try:
             report, reason = self._ray.get(ref), "it was stopped"
         except self._ray.exceptions.RayError as error:

@@ -2,25 +2,26 @@
 
 A failed task does not stop the others. A task whose process dies is retried, because every task resumes from its
 checkpoint; after three deaths without progress it has failed. A task that runs out of memory beside others is
-retried with fewer tasks at a time.
+retried with fewer tasks at a time. A task that wants a whole GPU runs beside no other task on it.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 ATTEMPTS = 3  # without progress
 LEAST_PROGRESS = 0.01  # as a share of the task
 
 
 @dataclass(frozen=True)
-class Task:
+class ScheduledTask:
     """`argument` goes to the work function once the tasks in `after` are done."""
 
     name: str
     argument: Any
     cost: float = 1.0
     after: tuple[str, ...] = ()
+    device: Literal["cpu", "gpu", "whole gpu"] = "cpu"
 
 
 class TaskResult(NamedTuple):
@@ -43,7 +44,7 @@ class Scheduler:
 
     def __init__(
         self,
-        tasks: Iterable[Task],
+        tasks: Iterable[ScheduledTask],
         jobs: int,
         *,
         on_share: Callable[[str, float], None] = lambda name, share: None,
@@ -54,6 +55,7 @@ class Scheduler:
         self.results: dict[str, TaskResult] = {}
         self._jobs, self._waiting = jobs, list(tasks)
         self._running: dict[str, bool] = {}  # whether another task has run beside it
+        self._devices = {task.name: task.device for task in self._waiting}
         self._on_share, self._on_result, self._log = on_share, on_result, log
         self._reached: dict[str, float] = {}
         # The share at the last progress, and deaths since then.
@@ -63,7 +65,7 @@ class Scheduler:
         """Whether any task is not finished."""
         return bool(self._waiting or self._running)
 
-    def next(self) -> list[Task]:
+    def next(self) -> list[ScheduledTask]:
         """Tasks to start now; a task that waits for a failed one fails too."""
         for task in list(self._waiting):
             for name in task.after:
@@ -72,7 +74,13 @@ class Scheduler:
                     self._record(task, f"{name} failed, and this task depends on it", 0.0)
                     break
         ready = [task for task in self._waiting if all(name in self.results for name in task.after)]
-        started = ready[: max(0, self._jobs - len(self._running))]
+        used = {self._devices[name] for name in self._running}
+        started: list[ScheduledTask] = []
+        for task in ready:
+            others = {"cpu": set(), "gpu": {"whole gpu"}, "whole gpu": {"gpu", "whole gpu"}}[task.device]
+            if len(self._running) + len(started) < self._jobs and not used & others:
+                started.append(task)
+            used.add(task.device)  # also where it waits: it is next
         for task in started:
             self._waiting.remove(task)
             self._running[task.name] = False
@@ -85,7 +93,7 @@ class Scheduler:
         self._reached[name] = max(share, self._reached.get(name, 0.0))
         self._on_share(name, share)
 
-    def finish(self, task: Task, end: TaskEnd, seconds: float) -> None:
+    def finish(self, task: ScheduledTask, end: TaskEnd, seconds: float) -> None:
         """A worker has finished a task."""
         was_beside_others = self._running.pop(task.name)
         if not end.is_out_of_memory or not was_beside_others:
@@ -95,7 +103,7 @@ class Scheduler:
         self._waiting.append(task)
         self._log(f"{task.name}: out of memory beside other tasks; retrying with {self._jobs} at a time")
 
-    def lose(self, task: Task, reason: str, seconds: float) -> None:
+    def lose(self, task: ScheduledTask, reason: str, seconds: float) -> None:
         """The process of a task died."""
         del self._running[task.name]
         reached = self._reached.get(task.name, 0.0)
@@ -109,6 +117,6 @@ class Scheduler:
         self._waiting.insert(0, task)
         self._log(f"{task.name}: its process died ({reason}); resuming (try {deaths + 2} of {ATTEMPTS})")
 
-    def _record(self, task: Task, error: str | None, seconds: float) -> None:
+    def _record(self, task: ScheduledTask, error: str | None, seconds: float) -> None:
         self.results[task.name] = TaskResult(task.name, error, seconds)
         self._on_result(self.results[task.name])

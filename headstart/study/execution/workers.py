@@ -21,7 +21,7 @@ from typing import Any
 
 from headstart.errors import Code, DeviceLost, HeadstartError, MemoryFull
 from headstart.storage.processes import without_current_directory
-from headstart.study.execution.scheduler import Scheduler, Task, TaskEnd, TaskResult
+from headstart.study.execution.scheduler import ScheduledTask, Scheduler, TaskEnd, TaskResult
 from headstart.training.signals import Stopped, StopRequests
 
 SHARE_SECONDS = 0.2  # between two reports of a task's progress
@@ -46,7 +46,7 @@ class Interrupted(HeadstartError):
 class _Worker:
     process: Any
     pipe: Connection
-    task: Task
+    task: ScheduledTask
     started: float = field(default_factory=time.monotonic)
     gpu_error: str | None = None
 
@@ -56,7 +56,7 @@ class _Worker:
 
 
 def run_in_processes(
-    tasks: Iterable[Task], work: Work, jobs: int, **callbacks: Callable[..., None]
+    tasks: Iterable[ScheduledTask], work: Work, jobs: int, **callbacks: Callable[..., None]
 ) -> dict[str, TaskResult]:
     """Run every task, at most `jobs` at once; `callbacks` as Scheduler takes them."""
     pool = ProcessPool(Scheduler(tasks, jobs, **callbacks), work)
@@ -99,7 +99,7 @@ class ProcessPool:
             worker.process.kill()
             worker.process.join()
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task: ScheduledTask) -> None:
         while self._idle:
             worker = self._idle.pop()
             worker.task, worker.started = task, time.monotonic()

@@ -13,7 +13,7 @@ from headstart.data.labelled import LabelledSet
 from headstart.data.readers.sources import weighted_path
 from headstart.errors import UserError
 from headstart.planning.choice import BYTES_A_TOKEN
-from headstart.planning.workload import DeviceKind, Lengths, Precision, Workload, reading_of
+from headstart.planning.workload import ComputePrecision, DeviceKind, Lengths, Workload, reading_of
 from headstart.study.design import HEADS, Arm
 
 
@@ -49,7 +49,7 @@ class Workloads:
     model: ModelConfig
     sizes: Sizes
     device: DeviceKind
-    precision: Precision
+    precision: ComputePrecision
 
     def pretraining(self, phase: PretrainPart, objective: str) -> Workload:
         head, model = HeadConfig(kind=HEADS[objective]), self.model

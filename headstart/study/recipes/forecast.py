@@ -22,7 +22,7 @@ BASELINE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Part:
+class RunGroup:
     """Some runs that are alike."""
 
     name: str
@@ -35,7 +35,7 @@ class Part:
 class Forecast:
     """The parts of a study, and what had to be assumed."""
 
-    parts: list[Part]
+    parts: list[RunGroup]
     assumptions: list[str]
 
     @property
@@ -62,13 +62,13 @@ def _forecast(config: StudyConfig, overrides: dict[str, Any], target: Target, pr
     for objective in dict.fromkeys(base.objective for base in bases):
         steps, seconds = _pretraining(works, prices, objective)
         count = sum(base.objective == objective for base in bases)
-        parts.append(Part(f"pretraining, {objective}", count, steps, count * seconds))
+        parts.append(RunGroup(f"pretraining, {objective}", count, steps, count * seconds))
     extra = parts[0].seconds / parts[0].count if parts else 0.0
     for (arm, budget), count in Counter((trial.arm, trial.budget) for trial in trials).items():
         steps, seconds = _trial(works, prices, arm, budget)
         if arm.kind == "scratch-long":
             seconds += extra
-        parts.append(Part(f"{arm.name}, {budget:,} labels", count, steps, count * seconds))
+        parts.append(RunGroup(f"{arm.name}, {budget:,} labels", count, steps, count * seconds))
     tries = len(learning_rates_of(config.finetune, model))
     assumed = (
         f"{BYTES_A_TOKEN:g} bytes a token: {sum(sizes.corpus_tokens):,.0f} in the corpus, "

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from headstart.config.defaults import VALID_SHARE
 from headstart.config.presets import preset
 from headstart.config.schema import Settings, fields_of
-from headstart.config.study import PRETRAINED, WITHOUT_STEPS, StudyConfig
+from headstart.config.study import WITHOUT_STEPS, StudyConfig
 from headstart.config.training import seconds_in
-from headstart.errors import RunFailed
+from headstart.errors import Log, RunFailed
 from headstart.hardware import available_cores
 from headstart.machine import Device, choose
 from headstart.planning.choice import BYTES_A_TOKEN
@@ -26,7 +26,7 @@ from headstart.planning.operations import per_text
 from headstart.planning.workload import Workload
 from headstart.storage.atomic import atomic_write
 from headstart.study.design import arms_of, default_budgets, learning_rates_of, steps_of
-from headstart.study.execution.scheduler import Task
+from headstart.study.execution.scheduler import ScheduledTask
 from headstart.study.execution.workers import run_in_processes
 from headstart.study.recipes.costs import Sizes, Workloads
 from headstart.training.calibration.calibrate import stretches
@@ -58,6 +58,7 @@ REGULARISED_FROM = 3e15
 """Operations from which dropout in pretraining and R-Drop in fine-tuning were part of what worked."""
 
 MOST_PASSES = {"causal": 8, "masked": 40}  # over the corpus; beyond, a small model learns it by heart
+MOST_WITH_DROPOUT = 80  # passes of a masked base
 LEAST_VOCAB, MOST_VOCAB, BYTES_A_WORD = 1_000, 8_000, 250  # bytes of corpus for each token of the vocabulary
 LONGEST = {False: 256, True: 512}  # tokens of a block; where it is regularised, longer ones pay
 
@@ -66,8 +67,9 @@ TRIALS_SHARE, SPARE_SHARE, FIRST_GUESS = 0.45, 0.05, 0.5
 START_SECONDS = {"cpu": 0.0, "cuda": 28.0}  # to start, and to measure the steps
 SECONDS_A_MEGABYTE = {"cpu": 3.5, "cuda": 0.8}  # of the text: read, searched for leaks, tokenised, and LSA on a CPU
 TFIDF_SECONDS_A_MEGABYTE = 1.5  # of the labelled texts, for each trial of TF-IDF
-TRIAL_SECONDS = {"cpu": 1.5, "cuda": 10.0}  # to start a trial, besides its steps
+TRIAL_SECONDS = {"cpu": 1.5, "cuda": 3.0}  # to start a trial, besides its steps
 SIDE_BY_SIDE = {"cpu": 1, "cuda": 4}  # trials at once: on a CPU each has all cores
+SPEED_UP = {"cpu": 1.0, "cuda": 1.5}  # of the steps of trials side by side
 EVALUATION_SHARE = 1 / 3  # of a step's time, forward alone
 LEAST_SHARE = 0.25  # of the time for pretraining, even where the trials take longer
 PLANS = ((5, 2), (5, 1), (3, 1), (2, 1), (1, 1))  # seeds, learning rates: the first that fits is taken
@@ -115,13 +117,13 @@ class Recipe(NamedTuple):
     sentences: list[str]
 
 
-def with_recipe(question: Question, directory: Path, log: Callable[[str], None]) -> tuple[StudyConfig, dict[str, Any]]:
+def with_recipe(question: Question, directory: Path, log: Log) -> tuple[StudyConfig, dict[str, Any]]:
     """The settings with the recipe's, and the fields of the model; chosen once, and kept in the directory."""
     file = directory / "recipe.json"
     if not file.exists():
         log("measuring this machine, to choose a recipe")
         # In another process: threads and a GPU that were used here would be lost to the workers.
-        ended = run_in_processes([Task("recipe", (question, file))], decide, 1)["recipe"]
+        ended = run_in_processes([ScheduledTask("recipe", (question, file))], decide, 1)["recipe"]
         if ended.error:
             fix = "give --preset and --pretrain-steps"
             raise RunFailed(f"no recipe could be chosen: {ended.error}", fix=fix)
@@ -164,11 +166,11 @@ class Decision:
         bases = len(study.objectives) * min(study.pretrain_seeds, study.seeds) * (1 + ("shuffled" in study.arms))
         phase, objective = works.config.pretrain[0], study.objectives[0]
         work = works.pretraining(phase, objective)
-        pass_steps = (1 - VALID_SHARE) * self.tokens / (work.batch * work.lengths.source)
+        pass_steps = self._pass_steps(work)
         evaluating = phase.evaluations * VALID_SHARE * EVALUATION_SHARE * pass_steps * step
         left = (1 - SPARE_SHARE) * self.seconds - self.setup - trials
         left = max(left / bases - evaluating, LEAST_SHARE * self.seconds / bases)
-        most = MOST_PASSES.get(objective, MOST_PASSES["masked"]) * pass_steps
+        most = _most_passes(objective, work) * pass_steps
         settings["pretrain"]["steps"] = max(1, int(min(left / step, most)) // len(works.config.pretrain))
         phase = self.question.answered(settings)[0].pretrain[0]
         steps = len(works.config.pretrain) * works.pretraining_steps(phase, self.tokens, work)
@@ -178,12 +180,17 @@ class Decision:
     # ---- the base -----------------------------------------------------------------------------------------------
 
     def _size(self) -> tuple[Size, float]:
-        """The largest shape that gets its operations in about half of the time, and the seconds of its step."""
+        """The largest shape that gets its operations, and the seconds of its step.
+
+        It has about half of the time, and no more passes over the text than it can use.
+        """
         chosen, seconds = SIZES[0], 0.0
         for size in SIZES:
-            work = self._pretraining(self._settings(size))
+            works = self._works(self._settings(size))
+            work = works.pretraining(works.config.pretrain[0], works.config.study.objectives[0])
             step = self._measured(work)
-            operations = _operations(work) * FIRST_GUESS * self.seconds / step
+            most = _most_passes(works.config.study.objectives[0], work) * self._pass_steps(work)
+            operations = _operations(work) * min(FIRST_GUESS * self.seconds / step, most)
             if seconds and operations < size.operations:
                 break
             chosen, seconds = size, step
@@ -214,7 +221,7 @@ class Decision:
             },
             "finetune": {
                 "length": length, "pooling": "mean", "average": "tail", "dropout": 0.1, "evaluations": 3,
-                "frozen_learning_rate": 1e-2,
+                "frozen_learning_rate": 1e-2, "scratch_learning_rate": 3e-4 if size.width >= 512 else 1e-3,
                 "epochs": 4.0 if is_regularised else 3.0, "r_drop": 1.0 if is_regularised else 0.0,
             },
         }  # fmt: skip
@@ -223,7 +230,7 @@ class Decision:
 
     def _plan(self, works: Workloads, settings: Sections, step: float) -> tuple[float, float]:
         """Put in the seeds, learning rates and budgets for which there is time; returns what _trials_seconds does."""
-        rates = [1e-4 if works.model.width >= 512 else 3e-4, 1e-3]
+        rates = [1e-4, 3e-4] if works.model.width >= 512 else [3e-4, 1e-3]
         budgets = default_budgets(self.sizes.rows, self.sizes.classes)
         fewer = [b for b in budgets if b != 800], [b for b in budgets if b in (200, budgets[-1])]
         for seeds, tries, kept in [*((*plan, budgets) for plan in PLANS), *((1, 1, some) for some in fewer)]:
@@ -238,27 +245,23 @@ class Decision:
     def _trials_seconds(self, works: Workloads, step: float) -> tuple[float, float]:
         """Of the trials that run beside the pretraining, and of those that take their own time.
 
-        On a GPU those without a base (scratch, TF-IDF) run beside it; on a CPU everything takes turns.
+        Beside a GPU, which a pretraining has to itself, a CPU computes TF-IDF; on a CPU everything takes turns.
         """
         finetune, study, sizes = works.config.finetune, works.config.study, self.sizes
         tries = len(learning_rates_of(finetune, works.model))
         text = step / finetune.batch * EVALUATION_SHARE
         megabyte = TFIDF_SECONDS_A_MEGABYTE / SIDE_BY_SIDE[self.kind] * sizes.text_tokens * BYTES_A_TOKEN / 1e6
         scored = sizes.valid_rows + sizes.test_rows
-        without_base, with_base = (len(study.budgets) - 1) * scored * megabyte, 0.0
+        baselines = ((len(study.budgets) - 1) * study.seeds + 1) * scored * megabyte + sizes.rows * megabyte
+        networks = 0.0
         for arm in arms_of(study):
             for budget in () if arm.kind in WITHOUT_STEPS else study.budgets:
                 steps = steps_of(finetune, min(budget, sizes.rows))[0]
                 share = EVALUATION_SHARE if arm.kind == "frozen" else 1.0
                 seconds = tries * (steps * step * share + finetune.evaluations * sizes.valid_rows * text)
-                seconds += scored * text + tries * TRIAL_SECONDS[self.kind] / SIDE_BY_SIDE[self.kind]
-                if arm.kind in PRETRAINED:
-                    with_base += seconds
-                else:
-                    without_base += seconds
-        without_base = without_base * study.seeds + (sizes.rows + scored) * megabyte
-        with_base *= study.seeds
-        return (without_base, with_base) if self.kind == "cuda" else (0.0, without_base + with_base)
+                seconds = (seconds + scored * text) / SPEED_UP[self.kind]
+                networks += study.seeds * (seconds + tries * TRIAL_SECONDS[self.kind] / SIDE_BY_SIDE[self.kind])
+        return (baselines, networks) if self.kind == "cuda" else (0.0, baselines + networks)
 
     # ---- measuring ----------------------------------------------------------------------------------------------
 
@@ -268,9 +271,9 @@ class Decision:
         precision: Any = self.machine.precision
         return Workloads(config, model, self.sizes, self.kind, precision)
 
-    def _pretraining(self, settings: Sections) -> Workload:
-        works = self._works(settings)
-        return works.pretraining(works.config.pretrain[0], works.config.study.objectives[0])
+    def _pass_steps(self, work: Workload) -> float:
+        """Steps of one pass over the text."""
+        return (1 - VALID_SHARE) * self.tokens / (work.batch * work.lengths.source)
 
     def _measured(self, work: Workload) -> float:
         """Of one step here, measured."""
@@ -300,9 +303,14 @@ class Decision:
             words.append(f"{study.time} is too short for this study: it takes longer. Give more --time.")
         if study.seeds < PLANS[0][0] or len(study.budgets) < len(default_budgets(self.sizes.rows)):
             words.append("With more time there would be more seeds, learning rates or budgets.")
-        if passes >= 0.85 * MOST_PASSES.get(objective, MOST_PASSES["masked"]):
+        if passes >= 0.85 * _most_passes(objective, work):
             return [*words, "The base reads the text as often as it can use: more time would not help it."]
         return [*words, _WORTH]
+
+
+def _most_passes(objective: str, work: Workload) -> int:
+    has_dropout = objective != "causal" and work.config.dropout > 0
+    return MOST_WITH_DROPOUT if has_dropout else MOST_PASSES.get(objective, MOST_PASSES["masked"])
 
 
 def _operations(work: Workload) -> float:

@@ -6,7 +6,6 @@ negative, and stay near the paper's where the steps say little.
 
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,14 @@ import torch
 
 from headstart.config.model import HeadConfig
 from headstart.config.presets import preset
+from headstart.errors import Log
 from headstart.hardware import cpu_name, free_bytes
 from headstart.machine import Machine
 from headstart.planning import machines
 from headstart.planning.calibration import Calibration, facts_of, this_cpu
 from headstart.planning.layers import seconds_of
 from headstart.planning.time import UNITS, counts, paper_prices
-from headstart.planning.workload import DeviceKind, Lengths, Precision, Workload
+from headstart.planning.workload import ComputePrecision, DeviceKind, Lengths, Workload
 from headstart.training.calibration.rehearsal import DOCUMENT, one_update, rehearsal
 
 WARM_STEPS, REPEATS = 3, 3
@@ -71,7 +71,7 @@ _SHAPES: dict[DeviceKind, dict[str, tuple[_Shape, dict[str, Any]]]] = {
 _OWN = ("optimizer", "accumulate", "reading")  # what is the workload's, not the model's
 
 
-def calibrate(machine: Machine, log: Callable[[str], None] = lambda line: None) -> Calibration:
+def calibrate(machine: Machine, log: Log = lambda line: None) -> Calibration:
     """Measure, fit, and save for this machine, precision and number of threads."""
     machine.prepare()
     kind: DeviceKind = "cuda" if machine.device.type == "cuda" else "cpu"
@@ -97,7 +97,7 @@ def calibrate(machine: Machine, log: Callable[[str], None] = lambda line: None) 
     return calibration
 
 
-def workloads(kind: DeviceKind, precision: Precision) -> dict[str, Workload]:
+def workloads(kind: DeviceKind, precision: ComputePrecision) -> dict[str, Workload]:
     """The steps to time."""
     works = {}
     for name, ((width, depth, ffn, batch, length, vocab), rest) in _SHAPES[kind].items():

@@ -23,7 +23,7 @@ from headstart.planning.calibration import facts_of, load_calibration, this_cpu
 from headstart.planning.machines import card_like
 from headstart.planning.memory import LEAST_CLAIMED, training_memory
 from headstart.planning.time import paper_prices, step_seconds
-from headstart.planning.workload import DeviceKind, Lengths, Reading, Workload, reading_of
+from headstart.planning.workload import DeviceKind, Lengths, TextLayout, Workload, reading_of
 from headstart.runs.directory import RunDirectory
 from headstart.storage.atomic import atomic_write
 from headstart.training.step_log import Progress
@@ -42,7 +42,7 @@ def workloads_of(config: RunConfig, objective: Objective, machine: Machine) -> l
         texts, source = batch["tokens"].shape
         if objective.r_drop:  # each text is read twice
             texts *= 2
-        reading: Reading = reading_of(config.head.kind)
+        reading: TextLayout = reading_of(config.head.kind)
         if reading == "packed" and "documents" not in batch:
             reading = "whole"
         document = 0

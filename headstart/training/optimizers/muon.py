@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headstart.kernels.constants import NEWTON_SCHULZ_STEPS
+
 MOMENTUM = 0.95
 A, B, C = 3.4445, -4.7750, 2.0315  # the polynomial that drives singular values towards 1
-ROUNDS = 5
-Part = tuple[Tensor, Tensor, Tensor]  # a matrix, its gradient, its momentum
+MatrixState = tuple[Tensor, Tensor, Tensor]  # a matrix, its gradient, its momentum
 
 
 class Muon(torch.optim.Optimizer):
@@ -29,7 +30,7 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            shapes: dict[torch.Size, list[Part]] = {}
+            shapes: dict[torch.Size, list[MatrixState]] = {}
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     for part in self._parts(parameter, group["rows"]):
@@ -37,7 +38,7 @@ class Muon(torch.optim.Optimizer):
             for parts in shapes.values():
                 self._update(parts, group["lr"], group["weight_decay"])
 
-    def _parts(self, parameter: Tensor, rows: Sequence[int]) -> list[Part]:
+    def _parts(self, parameter: Tensor, rows: Sequence[int]) -> list[MatrixState]:
         state = self.state[parameter]
         if not state:
             state["momentum_buffer"] = torch.zeros_like(parameter)
@@ -45,7 +46,7 @@ class Muon(torch.optim.Optimizer):
         whole = parameter, parameter.grad, state["momentum_buffer"]
         return [whole] if not rows else list(zip(*(one.split(list(rows)) for one in whole), strict=True))
 
-    def _update(self, parts: list[Part], lr: float | Tensor, decay: float) -> None:
+    def _update(self, parts: list[MatrixState], lr: float | Tensor, decay: float) -> None:
         parameters, buffers = [part[0] for part in parts], [part[2] for part in parts]
         grads = torch.stack([part[1] for part in parts])
         momentum = torch.stack(buffers).lerp_(grads, 1 - MOMENTUM)
@@ -71,7 +72,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     if is_tall:
         x = x.mT
     x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=1e-7)
-    for _ in range(ROUNDS):
+    for _ in range(NEWTON_SCHULZ_STEPS):
         gram = torch.bmm(x, x.mT)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=B, alpha=C), x, beta=A)
     return x.mT if is_tall else x

@@ -12,7 +12,7 @@ from headstart.config.schema import Settings, fields_of, flat, settings
 from headstart.config.training import FinetuneSettings, MachineConfig, TokenizerConfig
 from headstart.data.fingerprints import fingerprint
 from headstart.data.labelled import Label, LabelledSet, PairedSet
-from headstart.data.readers.sources import Role, Source
+from headstart.data.readers.sources import Source, SplitName
 from headstart.data.splits import label_subset, split_by_hash
 from headstart.errors import UserError
 from headstart.machine import Machine, choose
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=Settings)
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", LabelledSet, PairedSet)
 
-Sources = Mapping[Role, Source | LabelledSet]
+Sources = Mapping[SplitName, Source | LabelledSet]
 
 # The tokenizer knows both; --vocab is the size of one that is trained now.
 MODEL_FIELDS = tuple(name for name in fields_of(ModelConfig) if name not in ("vocab", "tokenizer"))

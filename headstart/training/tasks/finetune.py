@@ -24,7 +24,7 @@ from headstart.objectives.classification import classification_objective, evalua
 from headstart.runs.load import LoadedRun, load
 from headstart.tokenizers.templates import template_of
 from headstart.training.early_stopping import check_best_metric
-from headstart.training.fit import Console, Session, Task, fit, run_config, run_session
+from headstart.training.fit import Console, Session, TrainingTask, fit, run_config, run_session
 from headstart.training.memory import first_model
 from headstart.training.tasks import translation
 from headstart.training.tasks.arguments import Call, Sources, call_of, default_out, read_sets, takes, tokenizer_for
@@ -86,7 +86,7 @@ def check(settings: FinetuneSettings, given: Mapping[str, Any]) -> None:
         raise UserError(f"--r-drop with --task {task}", fix=fix, code="conflict")
 
 
-def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> Task:
+def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> TrainingTask:
     """Everything that a fine-tuning needs: its rows, tokenizer, model and objectives."""
     given, machine, console = call.settings, session.machine, session.console
     start = load(given.start) if given.start != "scratch" else None
@@ -136,7 +136,7 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
             "counts": {name: {"rows": len(labelled)} for name, labelled in sets.items()},
         }
 
-    return Task(config, tokenizer, model, objectives["train"], objectives.get("valid"), finish)
+    return TrainingTask(config, tokenizer, model, objectives["train"], objectives.get("valid"), finish)
 
 
 def _read_sets(sources: Sources, data: DataConfig, given: FinetuneSettings, console: Console) -> dict[str, LabelledSet]:

@@ -29,7 +29,7 @@ from headstart.runs.load import LoadedRun, load
 from headstart.storage.cache import cache_directory
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.early_stopping import check_best_metric
-from headstart.training.fit import Console, Session, Task, fit, run_config, run_session
+from headstart.training.fit import Console, Session, TrainingTask, fit, run_config, run_session
 from headstart.training.memory import first_model
 from headstart.training.tasks.arguments import Call, call_of, default_out, takes, tokenizer_for
 
@@ -56,14 +56,14 @@ def pretrain(
     if call.settings.unfreeze_every:
         fix = "leave it out: it is for fine-tuning a base"
         raise UserError("--unfreeze-every in pretraining", fix=fix, code="conflict")
-    texts = Texts.given(corpus, valid, call.settings.text_column)
+    texts = PretrainTexts.given(corpus, valid, call.settings.text_column)
     sources = [*texts.sources, *([texts.valid] if texts.valid else [])]
     out = out or default_out("pretrain", call, sources)
     with run_session(out, call.machine, console or Console()) as session:
         return fit(build(call, texts, session), session, override_resume)
 
 
-def build(call: Call[PretrainSettings], texts: "Texts", session: Session) -> Task:
+def build(call: Call[PretrainSettings], texts: "PretrainTexts", session: Session) -> TrainingTask:
     """Everything that a pretraining needs: its data, tokenizer, model and objectives."""
     given, machine, console = call.settings, session.machine, session.console
     start = load(given.start) if given.start != "scratch" else None
@@ -109,7 +109,7 @@ def build(call: Call[PretrainSettings], texts: "Texts", session: Session) -> Tas
         nats = scores.values["loss"] * scores.count
         return {"valid": {**scores.values, "bits_per_byte": nats / math.log(2) / text_bytes}, **found}
 
-    return Task(config, tokenizer, model, objective, valid, finish)
+    return TrainingTask(config, tokenizer, model, objective, valid, finish)
 
 
 def _counts(stores: Sequence[TokenStore]) -> dict[str, int]:
@@ -121,7 +121,7 @@ def planned_steps(
     phase: PretrainPart, data: DataConfig, objective: PretrainObjective, tokenizer: Tokenizer, console: Console
 ) -> tuple[int, list[TokenStore]]:
     """The steps that a phase's epochs are, and the stores to train on and to measure by: known before a run."""
-    texts = Texts(data.corpus, data.weights or [1.0] * len(data.corpus), data.valid or None)
+    texts = PretrainTexts(data.corpus, data.weights or [1.0] * len(data.corpus), data.valid or None)
     stores = _stores(texts, data, tokenizer, objective, console)
     shape = phase.length, max(1, phase.batch_tokens // phase.length), Masking()
     weights = list(by_weight(data.corpus, data.weights))
@@ -130,7 +130,7 @@ def planned_steps(
 
 
 @dataclasses.dataclass(frozen=True)
-class Texts:
+class PretrainTexts:
     """What to pretrain on, with its weights, and what to measure by."""
 
     sources: Sequence[Source]
@@ -138,7 +138,7 @@ class Texts:
     valid: Source | None
 
     @classmethod
-    def given(cls, corpus: Given | Sequence[Given], valid: Given | None, text_column: str) -> "Texts":
+    def given(cls, corpus: Given | Sequence[Given], valid: Given | None, text_column: str) -> "PretrainTexts":
         """From what a caller gives: one source or several, `FILE=WEIGHT` or (source, weight) for a weighted one."""
         pairs = [_weighted(one) for one in ([corpus] if is_one(corpus) else corpus)]
         sources = [_with_text(split_for(one, "train"), text_column) for one, _ in pairs]
@@ -160,7 +160,7 @@ def _with_text(source: Source, text_column: str) -> Source:
 
 
 def _stores(
-    texts: Texts, data: DataConfig, tokenizer: Tokenizer, objective: PretrainObjective, console: Console
+    texts: PretrainTexts, data: DataConfig, tokenizer: Tokenizer, objective: PretrainObjective, console: Console
 ) -> list[TokenStore]:
     """A store for each weight to train on, and at last the one to evaluate on."""
     return training_stores(

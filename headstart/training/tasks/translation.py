@@ -21,7 +21,7 @@ from headstart.model.model import Model
 from headstart.objectives.translation import translation_objective
 from headstart.runs.load import LoadedRun, load
 from headstart.tokenizers.tokenizer import Tokenizer, Vocabularies, read_separate
-from headstart.training.fit import Session, Task, run_config
+from headstart.training.fit import Session, TrainingTask, run_config
 from headstart.training.memory import first_model
 from headstart.training.tasks.arguments import Call, Sources, read_sets, tokenizer_for
 
@@ -31,7 +31,7 @@ GPU_LENGTH_MULTIPLE = 4  # on Multi30k some 25 shapes of batches, and 84 % of th
 SCORED_PAIRS = 2_000
 
 
-def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> Task:
+def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> TrainingTask:
     """Everything that a translator needs: its pairs, tokenizers, model and objectives."""
     given, machine, console = call.settings, session.machine, session.console
     generation = GenerationConfig(beam=given.beam, length_penalty=given.length_penalty)
@@ -92,7 +92,7 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
     measured = valid
     if given.valid_bleu or given.best_metric in ("bleu", "chrf"):
         measured = with_corpus_metrics(valid, lambda model, machine: scored(model).values)
-    return Task(config, vocabularies, model, train, measured, finish)
+    return TrainingTask(config, vocabularies, model, train, measured, finish)
 
 
 def _vocabularies(

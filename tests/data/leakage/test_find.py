@@ -157,8 +157,8 @@ def test_sketches_overlook_nothing_that_comparing_all_pairs_finds():
     for seed in range(60):
         words = sentence(seed, draw.randrange(15, 80)).split()
         texts.append(" ".join(words))
-        for place in draw.sample(range(len(words)), len(words) // 15):
-            words[place] = "zut"
+        for position in draw.sample(range(len(words)), len(words) // 15):
+            words[position] = "zut"
         texts.append(" ".join(words[draw.randrange(4) :]))
     index = NearDuplicateIndex([shingles_of(text.split()) for text in texts])
     for row, shingles in enumerate(index.shingles):

@@ -9,11 +9,11 @@ WORDS = [f"word{number}" for number in range(500)]
 
 
 def text(seed, length=60):
-    return [WORDS[place] for place in stream(seed, "near").integers(len(WORDS), size=length)]
+    return [WORDS[position] for position in stream(seed, "near").integers(len(WORDS), size=length)]
 
 
 def runs(words):
-    return {tuple(words[place : place + 3]) for place in range(len(words) - 2)}
+    return {tuple(words[position : position + 3]) for position in range(len(words) - 2)}
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 60])

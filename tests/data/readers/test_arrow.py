@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.reading import Reading
 from headstart.data.readers.arrow import arrow_rows, class_names, with_class_names

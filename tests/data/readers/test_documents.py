@@ -10,9 +10,9 @@ import tracemalloc
 from types import SimpleNamespace
 
 import pytest
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.config.reading import Reading
 from headstart.data.readers import documents as module
@@ -62,7 +62,7 @@ def reference(text, way):
 
 
 @pytest.fixture
-def small(monkeypatch):
+def small_blocks(monkeypatch):
     """Pieces of sixteen characters and blocks of seven bytes, so that a short text has many cuts."""
     monkeypatch.setattr(module, "PIECE_CHARACTERS", 16)
     monkeypatch.setattr(files, "BLOCK_BYTES", 7)
@@ -82,7 +82,7 @@ def test_pieces_are_the_documents_of_the_file(way, tmp_path_factory):
 
 
 @pytest.mark.parametrize("way", ["line", "blank", "file"])
-def test_long_lines_join_to_the_same_documents(way, tmp_path_factory, small):
+def test_long_lines_join_to_the_same_documents(way, tmp_path_factory, small_blocks):
     path = tmp_path_factory.mktemp("documents") / "a.txt"
 
     @settings(deadline=None)
@@ -134,9 +134,9 @@ def test_auto_is_decided_for_each_file_by_itself(tmp_path):
 
 @settings(deadline=None)
 @given(CROWDED, st.lists(st.integers(0, 80)))
-def test_blank_lines_are_seen_across_block_borders(text, places):
-    places = sorted({min(place, len(text)) for place in places})
-    blocks = [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
+def test_blank_lines_are_seen_across_block_borders(text, positions):
+    positions = sorted({min(position, len(text)) for position in positions})
+    blocks = [text[a:b] for a, b in zip([0, *positions], [*positions, len(text)], strict=True)]
     lines = [line.strip() for line in re.split("\r\n|\n|\r", text)]
     expected = re.search("x-+x", "".join("x" if line else "-" for line in lines)) is not None
     assert has_blank_lines(blocks) == expected

@@ -21,9 +21,9 @@ from headstart.errors import UserError
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
 
 
-def cut(data, places):
-    places = sorted({place % (len(data) + 1) for place in places})
-    return [data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)]
+def cut(data, positions):
+    positions = sorted({position % (len(data) + 1) for position in positions})
+    return [data[a:b] for a, b in zip([0, *positions], [*positions, len(data)], strict=True)]
 
 
 def read(path, reading=DEFAULT_READING):
@@ -32,21 +32,21 @@ def read(path, reading=DEFAULT_READING):
 
 @settings(deadline=None)
 @given(TEXT, st.lists(st.integers(0, 10_000)))
-def test_cuts_of_the_byte_stream_do_not_matter(text, places):
-    blocks = cut(text.encode(), places)
+def test_cuts_of_the_byte_stream_do_not_matter(text, positions):
+    blocks = cut(text.encode(), positions)
     assert "".join(decoded(blocks, "f", DEFAULT_READING)) == text.removeprefix("\ufeff")
 
 
 @settings(deadline=None)
 @given(TEXT, st.sampled_from(["utf-16", "utf-32", "utf-16-le", "utf-8-sig"]), st.lists(st.integers(0, 10_000)))
-def test_other_encodings_are_read_when_named(text, encoding, places):
-    blocks = cut(text.encode(encoding), places)
+def test_other_encodings_are_read_when_named(text, encoding, positions):
+    blocks = cut(text.encode(encoding), positions)
     assert "".join(decoded(blocks, "f", Reading(encoding=encoding))) == text.removeprefix("\ufeff")
 
 
 @settings(deadline=None)
 @given(st.binary(), st.lists(st.integers(0, 10_000)))
-def test_refusal_and_offset_do_not_depend_on_the_cuts(data, places):
+def test_refusal_and_offset_do_not_depend_on_the_cuts(data, positions):
     def outcome(blocks):
         try:
             return "".join(decoded(blocks, "f", DEFAULT_READING))
@@ -54,7 +54,7 @@ def test_refusal_and_offset_do_not_depend_on_the_cuts(data, places):
             # Among several faults the first block with one decides, so only a single kind is compared.
             return str(error) if b"\x00" not in data else "refused"
 
-    assert outcome([data]) == outcome(cut(data, places))
+    assert outcome([data]) == outcome(cut(data, positions))
 
 
 def test_byte_order_mark_is_dropped_once_and_only_at_the_start(tmp_path):

@@ -1,7 +1,7 @@
 """Which columns are wanted of a row, and what becomes of a bad one."""
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.data.readers.rows import BadRows, Columns, Row, shown, texts_in
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.data.readers.rows import Columns
 from headstart.data.readers.sources import Table, dataset_files, form_of, is_stdin, splits_in

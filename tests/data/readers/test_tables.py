@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
+from expected_errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.config.reading import DEFAULT_READING, Reading
 from headstart.data.labelled import read_labelled, read_pairs

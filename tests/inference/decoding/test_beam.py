@@ -18,7 +18,7 @@ from headstart.errors import UserError
 from headstart.inference.decoding import beam as beam_module
 from headstart.inference.decoding.beam import beam_search, best_continuations
 from headstart.inference.decoding.readers import CachedReader, TranslationReader
-from headstart.inference.decoding.search import Limits
+from headstart.inference.decoding.search import DecodingLimits
 from headstart.model.model import build
 
 END = 0
@@ -72,7 +72,7 @@ def enumerated(table, text, prompt, max_tokens, penalty, must_end=True):
 def test_a_wide_beam_finds_the_true_best_of_all_sequences(penalty, must_end):
     prompts, most = [[1, 2], [3, 1], [2, 2]], [3, 4, 2]
     table = Table(vocab=4, texts=3, seed=5)
-    limits = Limits(end=END, max_tokens=most, must_end=must_end)
+    limits = DecodingLimits(end=END, max_tokens=most, must_end=must_end)
     found = beam_search(table, prompts, limits, GenerationConfig(beam=130, count=9, length_penalty=penalty))
     for text, hypotheses in enumerate(found):
         truth = enumerated(table, text, prompts[text], most[text], penalty, must_end)[:9]
@@ -85,7 +85,7 @@ def test_a_penalty_on_length_stops_no_search_too_early(must_end):
     """With little between the first text and the next: what breaks off is a token shorter than what ends."""
     texts = 200
     table = Table(vocab=3, texts=texts, seed=3)
-    limits = Limits(end=END, max_tokens=[1] * texts, must_end=must_end)
+    limits = DecodingLimits(end=END, max_tokens=[1] * texts, must_end=must_end)
     found = beam_search(table, [[1, 2]] * texts, limits, GenerationConfig(beam=9, length_penalty=-3.0))
     for text, (best,) in enumerate(found):
         score, tokens = enumerated(Table(vocab=3, texts=texts, seed=3), text, [1, 2], 1, -3.0, must_end)[0]
@@ -96,12 +96,12 @@ def test_a_penalty_on_length_stops_no_search_too_early(must_end):
 def test_who_waits_to_leave_with_others_is_not_changed_by_waiting(monkeypatch, share):
     monkeypatch.setattr(beam_module, "LEAVING_SHARE", share)
     texts, beam = 24, GenerationConfig(beam=3, count=3, length_penalty=2.0)
-    limits = Limits(end=END, max_tokens=[8] * texts)
+    limits = DecodingLimits(end=END, max_tokens=[8] * texts)
     together = beam_search(Table(vocab=6, texts=texts, seed=7), [[1, 2]] * texts, limits, beam)
     for text in range(texts):
         alone = Table(vocab=6, texts=texts, seed=7)
         alone.rows = alone.rows[text : text + 1]
-        one = Limits(end=END, max_tokens=[8])
+        one = DecodingLimits(end=END, max_tokens=[8])
         (found,) = beam_search(alone, [[1, 2]], one, beam)
         assert [h.tokens for h in found] == [h.tokens for h in together[text]]
 
@@ -109,7 +109,7 @@ def test_who_waits_to_leave_with_others_is_not_changed_by_waiting(monkeypatch, s
 def test_a_narrow_beam_misses_what_a_wider_one_finds():
     """Otherwise the test above would show nothing about the width."""
     table = Table(vocab=4, texts=20, seed=5)
-    limits = Limits(end=END, max_tokens=[4] * 20)
+    limits = DecodingLimits(end=END, max_tokens=[4] * 20)
     best = [
         [row[0].score for row in beam_search(table_again, [[1, 2]] * 20, limits, GenerationConfig(beam=beams))]
         for beams in (1, 3, 400)
@@ -152,7 +152,7 @@ def cases(draw):
     words = st.lists(st.integers(0, config.vocab - 1), min_size=1, max_size=4)
     sources = [draw(words) for _ in prompts] if config.decoder_depth else None
     most = draw(st.lists(st.integers(1, 4), min_size=len(prompts), max_size=len(prompts)))
-    limits = Limits(
+    limits = DecodingLimits(
         end=END,
         max_tokens=most,
         never=[1] if config.output_vocab > 2 and draw(st.booleans()) else [],
@@ -281,7 +281,7 @@ def test_a_beam_finds_at_least_the_score_of_greedy():
         config = preset("transformer-tiny", vocab=11, width=16, heads=2, ffn=16, depth=1, decoder_depth=1)
         model = build(config, HeadConfig(kind="translation"), seed=seed).double().eval()
         sources = [[s, s + 1, 3] for s in range(8)]
-        limits = Limits(end=END, max_tokens=[6] * 8)
+        limits = DecodingLimits(end=END, max_tokens=[6] * 8)
         greedy, wide = (
             scores_of(beam_search(reader_of(model, sources), [[1]] * 8, limits, search))
             for search in (GenerationConfig(beam=1, min_tokens=5), GenerationConfig(beam=8, min_tokens=5))
@@ -293,7 +293,7 @@ def test_a_beam_finds_at_least_the_score_of_greedy():
 
 def test_a_repeat_that_must_not_come_is_what_came_otherwise():
     model = make(preset("tiny", vocab=9, width=16, heads=2, ffn=16))
-    limits, search = Limits(end=END, max_tokens=[12]), GenerationConfig(beam=3, min_tokens=12)
+    limits, search = DecodingLimits(end=END, max_tokens=[12]), GenerationConfig(beam=3, min_tokens=12)
     free = beam_search(CachedReader(model), [[1]], limits, search)[0][0].tokens
     pairs = list(itertools.pairwise(free))
     assert len(set(pairs)) < len(pairs)
@@ -303,7 +303,7 @@ def test_a_repeat_that_must_not_come_is_what_came_otherwise():
 
 
 def test_no_prompts_give_nothing():
-    limits = Limits(end=END, max_tokens=[])
+    limits = DecodingLimits(end=END, max_tokens=[])
     assert beam_search(CachedReader(make(preset("tiny", vocab=5))), [], limits, GenerationConfig()) == []
 
 

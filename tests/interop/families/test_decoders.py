@@ -1,7 +1,7 @@
 """Rotary positions as configurations of different years write them."""
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.interop.families.decoders import rotary_base
 from headstart.interop.families.fields import Fields

@@ -1,7 +1,7 @@
 """BERT's config.json in our words: the models come to the published number of parameters."""
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.interop.families.encoders import Bert
 from headstart.interop.families.fields import Fields

@@ -1,7 +1,7 @@
 """Fields of a foreign config.json: each of its type, none passed over."""
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.interop.families.fields import Fields
 

@@ -1,7 +1,7 @@
 """GPT-2's config.json in our words: every size comes to the published number of parameters."""
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.interop.families.decoders import Gpt2
 from headstart.interop.families.fields import Fields

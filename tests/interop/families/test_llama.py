@@ -1,7 +1,7 @@
 """Llama's and Mistral's config.json in our words: the models come to the published number of parameters."""
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.interop.families.decoders import Llama, Mistral
 from headstart.interop.families.fields import Fields

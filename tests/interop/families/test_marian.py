@@ -11,8 +11,8 @@ import small
 import tiny_runs
 import torch
 import translators
+from expected_errors import refused
 from marian_models import transformers
-from refusals import refused
 from safetensors.torch import load_file, save_file
 
 from headstart.cli.main import run as headstart
@@ -35,7 +35,7 @@ GREEDY = GenerationConfig(beam=1, max_tokens=20)
 
 @cache
 def imported(kind="joint"):
-    out = tiny_runs.place() / f"imported-marian-{kind}"
+    out = tiny_runs.directory() / f"imported-marian-{kind}"
     import_huggingface(marian_models.path_of(kind), out)
     return out
 

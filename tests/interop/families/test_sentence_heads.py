@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from refusals import refused
+from expected_errors import refused
 
 from headstart.interop.families.decoders import shift_for_bias
 from headstart.interop.families.fields import Fields, sentence_head

@@ -12,8 +12,8 @@ import torch
 from headstart.config.model import HeadConfig
 from headstart.config.presets import preset
 from headstart.kernels.gpu.bf16_weights import bf16_weights
-from headstart.kernels.gpu.wider_heads import attend_in_wider_heads
 from headstart.kernels.layers import Linear
+from headstart.kernels.wider_heads import attend_in_wider_heads
 from headstart.machine import Machine
 from headstart.model.attention import Mask
 from headstart.model.blocks import MultiHeadAttention

@@ -1,4 +1,4 @@
-"""The contract of tests/study/test_workers.py, on a Ray of one machine with two workers."""
+"""The contract of tests/study/execution/test_workers.py, on a Ray of one machine with two workers."""
 
 import os
 import signal
@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 import worker_tasks
+from expected_errors import refused
 from worker_tasks import is_gone
 
-from headstart.errors import UserError
 from headstart.study.execution import ray_workers
-from headstart.study.execution.ray_workers import Resources, cluster, run_on_ray
-from headstart.study.execution.scheduler import Task
+from headstart.study.execution.ray_workers import TaskResources, cluster, run_on_ray
+from headstart.study.execution.scheduler import ScheduledTask
 
 TESTS = str(Path(worker_tasks.__file__).parent)
-ONE_CORE = Resources(1)
+ONE_CORE = TaskResources(1)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,8 @@ def ray():
     assert not found.is_initialized()
 
 
-def tasks_of(place, **kinds):
-    return [Task(name, (kind, str(place / name))) for name, kind in kinds.items()]
+def tasks_of(directory, **kinds):
+    return [ScheduledTask(name, (kind, str(directory / name))) for name, kind in kinds.items()]
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_every_task_is_done_and_told_of(ray, tmp_path):
 @pytest.mark.slow
 def test_a_task_waits_for_those_that_it_builds_on(ray, tmp_path):
     first, second = tasks_of(tmp_path, second="works", first="works")
-    tasks = [Task(first.name, first.argument, after=("first",)), second]
+    tasks = [ScheduledTask(first.name, first.argument, after=("first",)), second]
     run_on_ray(tasks, worker_tasks.work, 2, resources=ONE_CORE)
     assert float((tmp_path / "first").read_text()) < float((tmp_path / "second").read_text())
 
@@ -63,7 +63,7 @@ def test_a_task_waits_for_those_that_it_builds_on(ray, tmp_path):
 @pytest.mark.slow
 def test_a_task_that_raises_has_failed_and_the_others_go_on(ray, tmp_path):
     tasks = tasks_of(tmp_path, bad="user error", bug="bug", good="works")
-    tasks.append(Task("waits", ("works", str(tmp_path / "waits")), after=("bad",)))
+    tasks.append(ScheduledTask("waits", ("works", str(tmp_path / "waits")), after=("bad",)))
     results = run_on_ray(tasks, worker_tasks.work, None, resources=ONE_CORE)
     assert results["bad"].error == "came\nfix: give something else"
     assert "ZeroDivisionError: a bug" in results["bug"].error
@@ -103,11 +103,11 @@ def test_who_finds_no_memory_beside_others_is_tried_again_among_fewer(ray, tmp_p
 
 @pytest.mark.slow
 def test_a_worker_in_a_directory_or_with_versions_of_its_own_refuses(ray, tmp_path, monkeypatch):
-    place = tmp_path / "gone"
-    place.mkdir()
-    monkeypatch.chdir(place)
-    place.rmdir()
-    monkeypatch.setattr(os, "getcwd", lambda: str(place))
+    directory = tmp_path / "gone"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    directory.rmdir()
+    monkeypatch.setattr(os, "getcwd", lambda: str(directory))
     results = run_on_ray(tasks_of(tmp_path, a="works"), worker_tasks.work, 1, resources=ONE_CORE)
     assert "does not see the directory of the study" in results["a"].error
     monkeypatch.chdir(tmp_path)
@@ -118,31 +118,32 @@ def test_a_worker_in_a_directory_or_with_versions_of_its_own_refuses(ray, tmp_pa
 
 @pytest.mark.slow
 def test_a_trial_that_no_node_has_room_for_is_refused_instead_of_waiting_for_ever(ray, tmp_path):
-    with pytest.raises(UserError, match="no node of the Ray cluster has room for a trial: 64 cores\n"):
-        run_on_ray(tasks_of(tmp_path, a="works"), worker_tasks.work, 1, resources=Resources(64))
-    with pytest.raises(UserError, match="1 cores, a GPU"):
-        run_on_ray(tasks_of(tmp_path, a="works"), worker_tasks.work, None, resources=Resources(1, 0.25))
+    with refused("bad-value", "64 cores", "--threads") as caught:
+        run_on_ray(tasks_of(tmp_path, a="works"), worker_tasks.work, 1, resources=TaskResources(64))
+    assert "GPU" not in str(caught.value)
+    with refused("bad-value", "1 cores", "GPU", "--device cpu"):
+        run_on_ray(tasks_of(tmp_path, a="works"), worker_tasks.work, None, resources=TaskResources(1, 0.25))
 
 
 PROGRAM = """
 import sys
 import worker_tasks
-from headstart.study.execution.ray_workers import Resources, run_on_ray
-from headstart.study.execution.scheduler import Task
+from headstart.study.execution.ray_workers import TaskResources, run_on_ray
+from headstart.study.execution.scheduler import ScheduledTask
 from headstart.study.execution.workers import Interrupted
 try:
-    tasks = [Task(name, ("saves", sys.argv[1] + "/" + name)) for name in ("a", "b", "c")]
-    run_on_ray(tasks, worker_tasks.work, 2, resources=Resources(1))
+    tasks = [ScheduledTask(name, ("saves", sys.argv[1] + "/" + name)) for name in ("a", "b", "c")]
+    run_on_ray(tasks, worker_tasks.work, 2, resources=TaskResources(1))
 except Interrupted as error:
     sys.exit(error.exit_code)
 """
 
 
-def started(place):
+def started(directory):
     """A process with a Ray of its own, both workers of which are at work; and their process ids."""
     environment = {**os.environ, "PYTHONPATH": TESTS}
-    parent = subprocess.Popen([sys.executable, "-c", PROGRAM, str(place)], env=environment, start_new_session=True)
-    pids = [place / "a.pid", place / "b.pid"]
+    parent = subprocess.Popen([sys.executable, "-c", PROGRAM, str(directory)], env=environment, start_new_session=True)
+    pids = [directory / "a.pid", directory / "b.pid"]
     deadline = time.monotonic() + 120
     while not all(pid.exists() and pid.read_text() for pid in pids) and time.monotonic() < deadline:
         assert parent.poll() is None
@@ -177,8 +178,8 @@ STRANGER = """
 import os
 import subprocess
 import sys
-from headstart.study.execution.ray_workers import Resources, cluster
-with cluster(None, Resources(1), 1) as ray:
+from headstart.study.execution.ray_workers import TaskResources, cluster
+with cluster(None, TaskResources(1), 1) as ray:
     others = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     code = f"from ray._raylet import GcsClient; GcsClient('{ray.get_runtime_context().gcs_address}')"
     print(subprocess.run([sys.executable, "-c", code], env=others, capture_output=True, text=True, timeout=60).stderr)
@@ -199,14 +200,13 @@ def test_nothing_to_do_starts_no_ray(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "name"),
     [
-        ("ray://10.0.0.1:10001", "is not HOST:PORT"),
-        ("10.0.0.1", "is not HOST:PORT"),
-        ("127.0.0.1:9", "no Ray cluster answers at 127.0.0.1:9"),
+        ("ray://10.0.0.1:10001", "--ray-address"),
+        ("10.0.0.1", "--ray-address"),
+        ("127.0.0.1:9", "no Ray cluster"),
     ],
 )
-def test_an_address_without_a_cluster_is_refused_at_once(address, said):
-    with pytest.raises(UserError, match=said) as refused, cluster(address, ONE_CORE, 1):
+def test_an_address_without_a_cluster_is_refused_at_once(address, name):
+    with refused("bad-value", address, name, "HOST:PORT", "ray start --head"), cluster(address, ONE_CORE, 1):
         pass
-    assert "ray start --head" in refused.value.fix

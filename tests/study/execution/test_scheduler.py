@@ -1,6 +1,6 @@
 """The scheduler by itself: nothing is carried out here."""
 
-from headstart.study.execution.scheduler import Scheduler, Task, TaskEnd
+from headstart.study.execution.scheduler import ScheduledTask, Scheduler, TaskEnd
 
 
 def scheduler_of(*tasks, jobs=2):
@@ -9,7 +9,7 @@ def scheduler_of(*tasks, jobs=2):
 
 
 def test_tasks_begin_in_order_after_those_that_they_wait_for():
-    a, b, c = Task("a", 0), Task("b", 0, after=("c",)), Task("c", 0)
+    a, b, c = ScheduledTask("a", 0), ScheduledTask("b", 0, after=("c",)), ScheduledTask("c", 0)
     scheduler, _ = scheduler_of(a, b, c)
     assert scheduler.next() == [a, c]
     assert scheduler.next() == []
@@ -22,8 +22,26 @@ def test_tasks_begin_in_order_after_those_that_they_wait_for():
     assert scheduler.results["c"] == ("c", None, 1.0)
 
 
+def test_a_task_that_wants_a_whole_gpu_runs_beside_no_other_on_it():
+    base, other = (ScheduledTask(name, None, device="whole gpu") for name in ("base", "other"))
+    trial, table = ScheduledTask("trial", None, device="gpu"), ScheduledTask("table", None)
+    scheduler, _ = scheduler_of(base, other, trial, table, jobs=4)
+    assert [task.name for task in scheduler.next()] == ["base", "table"]
+    scheduler.finish(table, TaskEnd(), 1.0)
+    assert scheduler.next() == []
+    scheduler.lose(base, "the GPU failed", 1.0)
+    assert scheduler.next() == [base]
+    scheduler.finish(base, TaskEnd(), 1.0)
+    assert scheduler.next() == [other]
+    scheduler.finish(other, TaskEnd(), 1.0)
+    assert scheduler.next() == [trial]
+    late = ScheduledTask("late", None, device="whole gpu")
+    waiting, _ = scheduler_of(trial, late, ScheduledTask("next", None, device="gpu"), jobs=3)
+    assert waiting.next() == [trial], "and the trial that came later waits behind it"
+
+
 def test_a_step_further_is_not_another_place():
-    task = Task("a", 0)
+    task = ScheduledTask("a", 0)
     scheduler, said = scheduler_of(task)
     for share in (0.5, 0.503, 0.506):
         assert "a" not in scheduler.results
@@ -36,7 +54,7 @@ def test_a_step_further_is_not_another_place():
 
 
 def test_who_comes_further_begins_to_count_anew():
-    task = Task("a", 0)
+    task = ScheduledTask("a", 0)
     scheduler, said = scheduler_of(task)
     for share in (0.1, 0.2, 0.3, 0.4):
         assert scheduler.next() == [task]
@@ -50,7 +68,7 @@ FULL = TaskEnd("the memory is full", is_out_of_memory=True)
 
 
 def test_who_finds_no_memory_beside_others_is_tried_again_among_fewer():
-    tasks = [Task(name, 0) for name in "abcd"]
+    tasks = [ScheduledTask(name, 0) for name in "abcd"]
     scheduler, said = scheduler_of(*tasks, jobs=3)
     assert scheduler.next() == tasks[:3]
     scheduler.finish(tasks[1], FULL, 1.0)
@@ -63,7 +81,7 @@ def test_who_finds_no_memory_beside_others_is_tried_again_among_fewer():
 
 
 def test_also_the_last_of_several_had_no_room_beside_others():
-    a, b = Task("a", 0), Task("b", 0)
+    a, b = ScheduledTask("a", 0), ScheduledTask("b", 0)
     scheduler, said = scheduler_of(a, b)
     assert scheduler.next() == [a, b]
     for task in (a, b):

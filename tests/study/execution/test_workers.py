@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 import worker_tasks
+from expected_errors import refused
 from worker_tasks import is_gone
 
 from headstart.errors import DeviceLost
-from headstart.study.execution.scheduler import Task
+from headstart.study.execution.scheduler import ScheduledTask
 from headstart.study.execution.workers import run_in_processes, run_task
 
 
-def tasks_of(place, **kinds):
-    return [Task(name, (kind, str(place / name))) for name, kind in kinds.items()]
+def tasks_of(directory, **kinds):
+    return [ScheduledTask(name, (kind, str(directory / name))) for name, kind in kinds.items()]
 
 
 def test_every_task_is_done_and_told_of(tmp_path):
@@ -30,14 +31,14 @@ def test_every_task_is_done_and_told_of(tmp_path):
 
 def test_a_task_waits_for_those_that_it_builds_on(tmp_path):
     first, second = tasks_of(tmp_path, second="works", first="works")
-    tasks = [Task(first.name, first.argument, after=("first",)), second]
+    tasks = [ScheduledTask(first.name, first.argument, after=("first",)), second]
     run_in_processes(tasks, worker_tasks.work, 2)
     assert float((tmp_path / "first").read_text()) < float((tmp_path / "second").read_text())
 
 
 def test_a_task_that_raises_has_failed_and_the_others_go_on(tmp_path):
     tasks = tasks_of(tmp_path, bad="user error", bug="bug", good="works")
-    tasks.append(Task("waits", ("works", str(tmp_path / "waits")), after=("bad",)))
+    tasks.append(ScheduledTask("waits", ("works", str(tmp_path / "waits")), after=("bad",)))
     results = run_in_processes(tasks, worker_tasks.work, 2)
     assert results["bad"].error == "came\nfix: give something else"
     assert "ZeroDivisionError: a bug" in results["bug"].error
@@ -109,27 +110,27 @@ def test_a_gpu_that_fails_when_its_memory_is_given_back_has_failed(tmp_path, mon
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", fails)
-    with pytest.raises(DeviceLost, match="unspecified launch failure"):
+    with refused("device-lost", "unspecified launch failure", by=DeviceLost):
         run_task(worker_tasks.work, ("bug", str(tmp_path / "task")), lambda share: None)
 
 
 PROGRAM = """
 import sys
 import worker_tasks
-from headstart.study.execution.scheduler import Task
+from headstart.study.execution.scheduler import ScheduledTask
 from headstart.study.execution.workers import Interrupted, run_in_processes
 try:
-    run_in_processes([Task("a", ("sleeps", sys.argv[1] + "/a"))], worker_tasks.work, 1)
+    run_in_processes([ScheduledTask("a", ("sleeps", sys.argv[1] + "/a"))], worker_tasks.work, 1)
 except Interrupted as error:
     sys.exit(error.exit_code)
 """
 
 
-def started(place):
+def started(directory):
     environment = {**os.environ, "PYTHONPATH": str(Path(worker_tasks.__file__).parent)}
-    parent = subprocess.Popen([sys.executable, "-c", PROGRAM, str(place)], env=environment)
+    parent = subprocess.Popen([sys.executable, "-c", PROGRAM, str(directory)], env=environment)
     deadline = time.monotonic() + 60
-    pid = place / "a.pid"
+    pid = directory / "a.pid"
     while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return parent, int(pid.read_text())

@@ -4,7 +4,7 @@ import gzip
 import json
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.study import FinetunePart, PretrainPart, StudyConfig
 from headstart.study.data import labelled_sets

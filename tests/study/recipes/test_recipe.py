@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.study import FinetunePart, PretrainPart, StudyConfig, StudyPart
 from headstart.study.recipes import recipe as module
@@ -72,6 +72,17 @@ def test_a_shape_gets_about_the_operations_from_which_it_is_the_best(decided, sp
     passes = config.pretrain[0].steps * config.pretrain[0].batch_tokens / 3.2e6
     is_capped = passes > 0.7 * module.MOST_PASSES[config.study.objectives[0]]
     assert pretraining_operations(config, model) > first / 3 or is_capped
+
+
+def test_a_small_text_gets_a_small_base_however_much_time_there_is(decided):
+    tiny = dataclasses.replace(REVIEWS, corpus_tokens=[20_000], rows=100, text_tokens=50)
+    assert decided(question("4h", tiny), GPU)[2]["width"] < decided(question("4h"), GPU)[2]["width"] == 512
+
+
+def test_arms_from_scratch_get_a_higher_learning_rate(decided):
+    for speed in (LAPTOP, GPU):
+        finetune = decided(question("8m"), speed)[1].finetune
+        assert finetune.scratch_learning_rate > min(finetune.learning_rates)
 
 
 def test_no_text_is_read_more_often_than_it_can_be_used(decided):

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import small
 import tiny_runs
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.model import HeadConfig
 from headstart.config.run import DataConfig, RunConfig
@@ -60,13 +60,13 @@ def test_documents_of_a_block_are_counted():
 
 def test_all_runs_under_a_folder_are_checked(tmp_path):
     for number, (planned, measured, memory) in enumerate([(1.0, 2.0, 100), (3.0, 2.0, None)]):
-        place = tmp_path / "deep" / f"run{number}"
-        place.mkdir(parents=True)
+        directory = tmp_path / "deep" / f"run{number}"
+        directory.mkdir(parents=True)
         data = {
             "planned": {"device": "cpu", "seconds_a_step": planned, "memory": 150, "by": "paper"},
             "measured": {"seconds_a_step": measured, "memory": memory, "steps": 9},
         }
-        (place / FILE).write_text(json.dumps(data))
+        (directory / FILE).write_text(json.dumps(data))
     rows = read_costs([tmp_path])
     assert [row.seconds_error for row in rows] == [-0.5, 0.5]
     assert [row.memory_error for row in rows] == [0.5, None]

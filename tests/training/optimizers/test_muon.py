@@ -12,7 +12,7 @@ def matrices(seed):
     return [torch.nn.Parameter(torch.randn(shape, generator=draws)) for shape in shapes]
 
 
-def slopes(seed, like):
+def random_grads(seed, like):
     draws = torch.Generator().manual_seed(seed)
     return [torch.randn(p.shape, generator=draws) for p in like]
 
@@ -23,8 +23,8 @@ def test_steps_are_those_of_torch(rate):
     muon = Muon([{"params": ours, "weight_decay": 0.1}], lr=rate)
     peer = torch.optim.Muon([{"params": theirs, "weight_decay": 0.1}], lr=0.02)
     for step in range(4):
-        for one, other, slope in zip(ours, theirs, slopes(step, ours), strict=True):
-            one.grad, other.grad = slope.clone(), slope.clone()
+        for one, other, grad in zip(ours, theirs, random_grads(step, ours), strict=True):
+            one.grad, other.grad = grad.clone(), grad.clone()
         muon.step()
         peer.step()
     for one, other in zip(ours, theirs, strict=True):
@@ -39,9 +39,9 @@ def test_matrices_that_stand_in_one_tensor_are_updated_each_by_itself():
     muon = Muon([{"params": [whole], "rows": (8, 4, 8), "weight_decay": 0.1}], lr=0.02)
     peer = torch.optim.Muon([{"params": apart, "weight_decay": 0.1}], lr=0.02)
     for step in range(4):
-        whole.grad = slopes(step, [whole])[0]
-        for one, slope in zip(apart, whole.grad.split([8, 4, 8]), strict=True):
-            one.grad = slope.clone()
+        whole.grad = random_grads(step, [whole])[0]
+        for one, grad in zip(apart, whole.grad.split([8, 4, 8]), strict=True):
+            one.grad = grad.clone()
         muon.step()
         peer.step()
     torch.testing.assert_close(whole, torch.cat(apart), atol=2e-3, rtol=0)
@@ -60,8 +60,8 @@ def test_an_update_that_must_not_be_made_changes_neither_weights_nor_memory():
     ours = matrices(1)
     muon = Muon([{"params": ours, "weight_decay": 0.1}], lr=0.02)
     muon.found_inf = torch.tensor(0.0)
-    for parameter, slope in zip(ours, slopes(0, ours), strict=True):
-        parameter.grad = slope
+    for parameter, grad in zip(ours, random_grads(0, ours), strict=True):
+        parameter.grad = grad
     muon.step()
     before = [(p.detach().clone(), muon.state[p]["momentum_buffer"].clone()) for p in ours]
     muon.found_inf = torch.tensor(1.0)

@@ -5,9 +5,9 @@ from typing import get_args
 
 import pytest
 import torch
+from expected_errors import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
 
 from headstart.config.model import HeadConfig
 from headstart.config.presets import preset

@@ -7,7 +7,7 @@ import pytest
 import small
 import tiny_runs
 import translators
-from refusals import refused
+from expected_errors import refused
 
 import headstart
 from headstart.config.presets import preset
@@ -52,6 +52,19 @@ def test_settings_in_groups_are_not_overwritten(kind, tmp_path):
     assert (config.loop.steps, config.loop.seed, config.loop.schedule) == (3, 5, "constant")
 
 
+@pytest.mark.parametrize(
+    ("kind", "schedule", "warmup"),
+    [("pretrain", "cosine", 0.05), ("finetune", "linear", 0.1), ("translation", "inverse-sqrt", 0.1)],
+)
+def test_a_group_changes_only_what_it_was_given(kind, schedule, warmup, tmp_path):
+    trained(kind, tmp_path / "usual", loop=LoopConfig(steps=1))
+    usual = load(tmp_path / "usual").config.loop
+    assert (usual.steps, usual.schedule, usual.warmup) == (1, schedule, warmup)
+    trained(kind, tmp_path / "asked", loop=LoopConfig(steps=1, schedule="linear", warmup=0.1))
+    asked = load(tmp_path / "asked").config.loop
+    assert (asked.schedule, asked.warmup) == ("linear", 0.1)
+
+
 @pytest.mark.parametrize("kind", ["pretrain", "finetune", "translation"])
 def test_what_is_given_in_a_group_and_alone_is_refused(kind, tmp_path):
     with refused("conflict", "learning_rate"):
@@ -71,7 +84,7 @@ def files(tmp_path):
     return {name: str(tmp_path / f"{name}.txt") for name in "abc"}
 
 
-def place(files, *more, cls=FinetuneSettings, **given):
+def out_of(files, *more, cls=FinetuneSettings, **given):
     return default_out("finetune", call_of(cls, given, None), [files["a"], *more])
 
 
@@ -85,14 +98,14 @@ def place(files, *more, cls=FinetuneSettings, **given):
     ids=lambda given: next(iter(given)),
 )  # fmt: skip
 def test_another_setting_is_another_directory(files, given):
-    assert place(files, **given) != place(files)
+    assert out_of(files, **given) != out_of(files)
 
 
 def test_data_counts_by_its_content(files, tmp_path):
-    assert place(files, files["b"]) != place(files)
-    assert place(files, files["b"]) != place(files, files["c"])
+    assert out_of(files, files["b"]) != out_of(files)
+    assert out_of(files, files["b"]) != out_of(files, files["c"])
     (tmp_path / "moved.txt").write_bytes((tmp_path / "b.txt").read_bytes())
-    assert place(files, files["b"]) == place(files, str(tmp_path / "moved.txt"))
+    assert out_of(files, files["b"]) == out_of(files, str(tmp_path / "moved.txt"))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +115,7 @@ def test_data_counts_by_its_content(files, tmp_path):
     ids=lambda given: next(iter(given)),
 )  # fmt: skip
 def test_a_run_can_be_extended_and_moved(files, given):
-    assert place(files, **given) == place(files)
+    assert out_of(files, **given) == out_of(files)
 
 
 def test_a_run_without_a_directory_of_its_own_is_found_again(files, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import json
 import pytest
 import small
 import tiny_runs
-from refusals import refused
+from expected_errors import refused
 from tokenizers import Tokenizer as Library
 
 from headstart.inference.predict import predict
@@ -19,37 +19,37 @@ BOTH = ("apostrophes", "lower-case")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    place = tmp_path_factory.mktemp("runs")
+def directory(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("runs")
     texts = [text.capitalize().replace(" est", " l’est") for text in small.sentences(60)]
-    (place / "corpus.txt").write_text("\n".join(texts))
-    return place
+    (directory / "corpus.txt").write_text("\n".join(texts))
+    return directory
 
 
-def pretrained(place, **changes):
+def pretrained(directory, **changes):
     given = {
-        "out": place / "base", "objective": "masked", "model": {**tiny_runs.SHAPE, "context": 64}, "vocab": 300,
+        "out": directory / "base", "objective": "masked", "model": {**tiny_runs.SHAPE, "context": 64}, "vocab": 300,
         "length": 16, "batch_tokens": 64, "steps": 2, "machine": tiny_runs.MACHINE, **changes,
     }  # fmt: skip
-    pretrain([place / "corpus.txt"], **given)
+    pretrain([directory / "corpus.txt"], **given)
     return load(given["out"])
 
 
-def test_a_base_has_the_tokenizer_that_was_asked_for_and_a_classifier_has_its(runs, monkeypatch):
-    monkeypatch.setenv("HEADSTART_CACHE", str(runs / "cache"))
-    base = pretrained(runs, normalise=["lower-case", "apostrophes"])
+def test_a_base_has_the_tokenizer_that_was_asked_for_and_a_classifier_has_its(directory, monkeypatch):
+    monkeypatch.setenv("HEADSTART_CACHE", str(directory / "cache"))
+    base = pretrained(directory, normalise=["lower-case", "apostrophes"])
     assert base.tokenizer.normalise == BOTH
-    assert pretrained(runs, normalise=BOTH).digest == base.digest  # found finished
+    assert pretrained(directory, normalise=BOTH).digest == base.digest  # found finished
     with refused("mismatch", "apostrophes and lower-case", "--normalise asks for lower-case"):
-        pretrained(runs, normalise=["lower-case"])
+        pretrained(directory, normalise=["lower-case"])
     with refused("mismatch", "nothing", "--normalise asks for lower-case"):
-        pretrained(runs, out=runs / "other", tokenizer=small.tokenizer(), normalise=["lower-case"])
+        pretrained(directory, out=directory / "other", tokenizer=small.tokenizer(), normalise=["lower-case"])
 
     finetune(
-        tiny_runs.files()["classification", "train"], out=runs / "tuned", start=runs / "base", length=16,
+        tiny_runs.files()["classification", "train"], out=directory / "tuned", start=directory / "base", length=16,
         steps=2, machine=tiny_runs.MACHINE,
     )  # fmt: skip
-    tuned = load(runs / "tuned")
+    tuned = load(directory / "tuned")
     assert tuned.tokenizer.fingerprint == base.tokenizer.fingerprint
     upper, lower = predict(tuned, ["L’HISTOIRE EST BELLE", "l'histoire est belle"], tiny_runs.MACHINE)
     assert upper == lower

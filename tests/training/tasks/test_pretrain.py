@@ -4,77 +4,77 @@ import signal
 
 import commands
 import pytest
-from commands import Place, written
+from commands import Workspace, run_files
 
 from headstart.runs.directory import RunDirectory
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    place = Place(tmp_path).fill()
-    monkeypatch.setenv("HEADSTART_CACHE", str(place.cache))
-    lines = (place.path / "corpus.txt").read_text().splitlines()
-    (place.path / "a.txt").write_text("\n".join(lines[:30]))
-    (place.path / "b=2.txt").write_text("\n".join(lines[30:]))
-    return place
+def workspace(tmp_path, monkeypatch):
+    workspace = Workspace(tmp_path).fill()
+    monkeypatch.setenv("HEADSTART_CACHE", str(workspace.cache))
+    lines = (workspace.path / "corpus.txt").read_text().splitlines()
+    (workspace.path / "a.txt").write_text("\n".join(lines[:30]))
+    (workspace.path / "b=2.txt").write_text("\n".join(lines[30:]))
+    return workspace
 
 
 @pytest.fixture
-def ask(capsys):
-    return lambda command: commands.ask(capsys, command)
+def invoke(capsys):
+    return lambda command: commands.invoke(capsys, command)
 
 
-def command(place, *corpus, more=()):
-    base = place.command(*more)
-    return [*base[:2], *(str(place.path / file) for file in corpus), *base[3:]]
+def command(workspace, *corpus, more=()):
+    base = workspace.command(*more)
+    return [*base[:2], *(str(workspace.path / file) for file in corpus), *base[3:]]
 
 
 @pytest.mark.parametrize("objective", ["causal", "masked", "masked-nsp"])
-def test_weights_are_recorded_and_refused_when_they_change(place, ask, objective):
+def test_weights_are_recorded_and_refused_when_they_change(workspace, invoke, objective):
     more = ("--objective", objective, "--length", 48)
-    answer = ask(command(place, "a.txt=2", "b=2.txt", more=more))
+    answer = invoke(command(workspace, "a.txt=2", "b=2.txt", more=more))
     assert answer.code == 0, answer.err
-    data = RunDirectory(place.run).read_config().data
-    assert data.corpus == [str(place.path / "a.txt"), str(place.path / "b=2.txt")]
+    data = RunDirectory(workspace.run).read_config().data
+    assert data.corpus == [str(workspace.path / "a.txt"), str(workspace.path / "b=2.txt")]
     assert data.weights == [2.0, 1.0]
-    assert "nothing to do" in ask(command(place, "a.txt=2.0", "b=2.txt", more=more)).err
-    answer = ask(command(place, "a.txt=3", "b=2.txt", more=more))
+    assert "nothing to do" in invoke(command(workspace, "a.txt=2.0", "b=2.txt", more=more)).err
+    answer = invoke(command(workspace, "a.txt=3", "b=2.txt", more=more))
     assert answer.code == 2
     assert "headstart [changed]: " in answer.err
     assert "data.weights was [2.0, 1.0], is [3.0, 1.0]" in answer.err
 
 
-def test_equal_weights_of_one_are_no_weights(place, ask):
-    assert ask(command(place, "a.txt=1", "b=2.txt")).code == 0
-    assert RunDirectory(place.run).read_config().data.weights == []
-    assert "nothing to do" in ask(command(place, "a.txt", "b=2.txt")).err
+def test_equal_weights_of_one_are_no_weights(workspace, invoke):
+    assert invoke(command(workspace, "a.txt=1", "b=2.txt")).code == 0
+    assert RunDirectory(workspace.run).read_config().data.weights == []
+    assert "nothing to do" in invoke(command(workspace, "a.txt", "b=2.txt")).err
 
 
-def test_an_epoch_is_longer_by_what_weighs_more(place, ask):
+def test_an_epoch_is_longer_by_what_weighs_more(workspace, invoke):
     steps = {}
     for weight in (1, 3):
-        out = place.path / f"run-{weight}"
-        epoch = [*command(place, f"a.txt={weight}", "b=2.txt", more=("--out", out)), "--epochs", "1"]
+        out = workspace.path / f"run-{weight}"
+        epoch = [*command(workspace, f"a.txt={weight}", "b=2.txt", more=("--out", out)), "--epochs", "1"]
         at = epoch.index("--steps")
-        assert ask(epoch[:at] + epoch[at + 2 :]).code == 0
+        assert invoke(epoch[:at] + epoch[at + 2 :]).code == 0
         steps[weight] = RunDirectory(out).read_config().loop.steps
     assert 1.7 < steps[3] / steps[1] < 2.3  # the two files are of about one size: 3 + 1 against 1 + 1
 
 
-def test_a_killed_run_on_weighted_corpora_comes_to_the_same_bytes(place, ask):
-    line = command(place, "a.txt=2", "b=2.txt=0.5")
-    assert ask(line).code == 0
-    place.run.rename(place.path / "peaceful")
-    environment = {"HEADSTART_CACHE": str(place.cache), "HEADSTART_FAULT": "step@5"}
-    child = commands.forked.start(commands.COMMAND, *line, output=place.log, environment=environment)
-    assert commands.end(child) == -signal.SIGKILL
-    assert ask(line).code == 0
-    assert written(place.run) == written(place.path / "peaceful")
+def test_a_killed_run_on_weighted_corpora_comes_to_the_same_bytes(workspace, invoke):
+    line = command(workspace, "a.txt=2", "b=2.txt=0.5")
+    assert invoke(line).code == 0
+    workspace.run.rename(workspace.path / "peaceful")
+    environment = {"HEADSTART_CACHE": str(workspace.cache), "HEADSTART_FAULT": "step@5"}
+    child = commands.forked.start(commands.COMMAND, *line, output=workspace.log, environment=environment)
+    assert commands.exit_code_of(child) == -signal.SIGKILL
+    assert invoke(line).code == 0
+    assert run_files(workspace.run) == run_files(workspace.path / "peaceful")
 
 
-def test_few_documents_of_different_weight_need_valid(place, ask):
-    (place.path / "a.txt").write_text("un livre très long\n" * 3)
-    (place.path / "b=2.txt").write_text("la fin était belle\n" * 3)
-    answer = ask(command(place, "a.txt=2", "b=2.txt"))
+def test_few_documents_of_different_weight_need_valid(workspace, invoke):
+    (workspace.path / "a.txt").write_text("un livre très long\n" * 3)
+    (workspace.path / "b=2.txt").write_text("la fin était belle\n" * 3)
+    answer = invoke(command(workspace, "a.txt=2", "b=2.txt"))
     assert answer.code == 2
     assert "give --valid" in answer.err

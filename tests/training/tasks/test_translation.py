@@ -9,12 +9,12 @@ import small
 import tiny_runs
 import torch
 import translators
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.generation import GenerationConfig
 from headstart.config.training import FinetuneSettings, LoopConfig
 from headstart.data.labelled import evenly_spread, read_pairs
-from headstart.errors import IntegrityError, UserError
+from headstart.errors import IntegrityError
 from headstart.inference.evaluate import evaluate_run, score_pairs
 from headstart.inference.metrics import bleu_and_chrf
 from headstart.inference.translate import Translator
@@ -95,9 +95,9 @@ def test_another_tokenizer_in_the_run_is_refused(tmp_path, side):
     translators.train(out, vocabularies="separate", tokenizer=None, vocab=300)
     small.tokenizer().save(tmp_path)
     (tmp_path / "tokenizer.json").rename(out / f"tokenizer.{side}.json")
-    with pytest.raises(IntegrityError, match=f"tokenizer.{side}.json"):
+    with refused("mismatch", f"tokenizer.{side}.json", by=IntegrityError):
         load(out)
-    with pytest.raises(IntegrityError, match=f"tokenizer.{side}.json"):
+    with refused("mismatch", f"tokenizer.{side}.json", by=IntegrityError):
         translators.train(out, vocabularies="separate", tokenizer=None, vocab=300, steps=6)
 
 
@@ -273,7 +273,7 @@ def test_what_cannot_be_is_refused(tmp_path, options, code, name):
 
 
 def test_a_batch_that_is_shorter_than_a_pair_is_refused(tmp_path):
-    with pytest.raises(UserError, match="--batch-tokens"):
+    with refused("too-large", "--batch-tokens", "8"):
         translators.train(tmp_path / "run", batch_tokens=8)
 
 

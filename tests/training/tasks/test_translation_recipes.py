@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tiny_runs
 import translators
-from commands import ask
+from commands import invoke
 
 from headstart.data.labelled import read_pairs
 from headstart.runs.directory import RunDirectory
@@ -29,7 +29,7 @@ def benchmark():
 def trained_by_hand(capsys, recipe, out, changes, *more):
     files = translators.files()
     flags = [word for key, value in changes.items() for word in (f"--{key}", str(value))]
-    answer = ask(
+    answer = invoke(
         capsys,
         ["finetune", "--config", str(BENCHMARKS / recipe), "--train", str(files["train"]), "--valid",
          str(files["valid"]), "--out", str(out), "--device", "cpu", "--precision", "fp32", "--threads", "1",
@@ -48,7 +48,7 @@ def trained_by_the_benchmark(pair, out, changes, **more):
 
 
 def same(one, other):
-    weights = [(place / "weights.safetensors").read_bytes() for place in (one, other)]
+    weights = [(run / "weights.safetensors").read_bytes() for run in (one, other)]
     return weights[0] == weights[1] and RunDirectory(one).read_config() == RunDirectory(other).read_config()
 
 
@@ -65,7 +65,7 @@ def test_and_from_a_start(capsys, tmp_path):
     pairs = read_pairs(files["train"])
     lines = tmp_path / "lines.txt"
     lines.write_text("\n".join([*pairs.sources, *pairs.targets]))
-    answer = ask(capsys, ["tokenizer", str(lines), "--vocab", str(SMALLER["vocab"]), "--out", str(words)])
+    answer = invoke(capsys, ["tokenizer", str(lines), "--vocab", str(SMALLER["vocab"]), "--out", str(words)])
     assert answer.code == 0, answer.err
     by_hand, made = tmp_path / "start", tmp_path / "made"
     trained_by_hand(capsys, "multi30k-start.toml", by_hand, SMALLER, "--tokenizer", str(words))

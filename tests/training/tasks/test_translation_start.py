@@ -3,7 +3,7 @@
 import pytest
 import tiny_runs
 import translators
-from refusals import refused
+from expected_errors import refused
 
 from headstart.config.training import FinetuneSettings
 from headstart.training.tasks.arguments import call_of

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from headstart.config.presets import preset
-from headstart.kernels.gpu.wider_heads import attend_in_wider_heads
 from headstart.kernels.unpadding import Varlen
+from headstart.kernels.wider_heads import attend_in_wider_heads
 from headstart.model.attention import Mask
 from headstart.model.blocks import MultiHeadAttention
 

@@ -11,6 +11,11 @@ from headstart.kernels.layers import Linear
 from headstart.model.attention import Mask
 
 
+def needs_wider_heads(x: Tensor, head_width: int) -> bool:
+    """Whether a GPU's kernels would refuse the heads as they are."""
+    return x.is_cuda and head_width % KERNEL_MULTIPLE > 0
+
+
 def attend_in_wider_heads(
     x: Tensor, qkv: Linear, output: Linear, widths: Sequence[int], head_width: int, mask: Mask, dropout: float
 ) -> Tensor:

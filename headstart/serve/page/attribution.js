@@ -1,4 +1,4 @@
-// Tokens coloured by their influence on an answer; the line under a token tells for from against without colour.
+// Tokens coloured by their attribution: how much of an answer they account for; the line under a token tells for from against without colour.
 
 import { make } from "./dom.js";
 import { decimalsFor, signed } from "./numbers.js";
@@ -9,31 +9,31 @@ const METHODS = {
   gradient: ["Gradient × input", (number) => `what each token adds to ${number}, to first order: its embedding times the gradient.`],
 };
 
-/** The strongest influence of any token. */
+/** The strongest attribution of any token. */
 export function strongest({ tokens }) {
-  return Math.max(...tokens.map((token) => Math.abs(token.influence)), 1e-9);
+  return Math.max(...tokens.map((token) => Math.abs(token.attribution)), 1e-9);
 }
 
-/** The picture of an influence as the server gives it; `scale`, where given, is the fullest colour of several pictures. */
-export function influencePicture({ method, of, unit = "log-odds", tokens }, scale) {
+/** The picture of attributions as the server gives them; `scale`, where given, is the fullest colour of several pictures. */
+export function attributionPicture({ method, of, unit = "log-odds", tokens }, scale) {
   const [name, how] = METHODS[method] ?? [method, (number) => `the effect of each token on ${number}.`];
   const measured = unit.startsWith("log-odds") ? `the log-odds of ${of}` : "the value";
   const largest = strongest({ tokens });
   const decimals = decimalsFor(largest);
-  const number = (token) => signed(token.influence, decimals);
+  const number = (token) => signed(token.attribution, decimals);
   const told = make("p", { class: "told" });
-  const words = (token) => `${number(token)} ${token.influence < 0 ? "against" : "for"} ${of}`;
-  const row = strip(`Tokens with their influence on ${of}; arrow keys move`, tokens, (index) =>
+  const words = (token) => `${number(token)} ${token.attribution < 0 ? "against" : "for"} ${of}`;
+  const row = strip(`Tokens with their attribution for ${of}; arrow keys move`, tokens, (index) =>
     told.replaceChildren(make("b", {}, quoted(tokens[index].text)), ` ${words(tokens[index])}`));
   tokens.forEach((token, index) => {
-    const share = Math.abs(token.influence) / (scale ?? largest);
-    row.buttons[index].classList.add(token.influence < 0 ? "against" : "for");
+    const share = Math.abs(token.attribution) / (scale ?? largest);
+    row.buttons[index].classList.add(token.attribution < 0 ? "against" : "for");
     row.buttons[index].style.setProperty("--share", share.toFixed(3));
     row.buttons[index].style.setProperty("--line", `${Math.round(share * 3)}px`);
     row.note(index, number(token));
     row.name(index, words(token));
   });
-  return make("figure", { class: "influence" },
+  return make("figure", { class: "attribution" },
     make("figcaption", {}, make("b", {}, name), `: ${how(measured)}`),
     legend(of, scale !== undefined),
     row.element,

@@ -5,7 +5,7 @@ import torch
 
 from headstart.config.model import HeadConfig
 from headstart.config.presets import preset
-from headstart.kernels.cpu.pooled import read_pooled
+from headstart.kernels.pooled import read_pooled
 from headstart.model.blocks import new_record
 from headstart.model.heads import pool
 from headstart.model.model import build
