@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -10,6 +11,17 @@ import torch
 torch.set_num_threads(1)
 
 MOST_WORKERS = 8
+
+# What imports the web application needs the extra `serve`; `pytest -m gpu` has to run without it.
+collect_ignore_glob = (
+    []
+    if importlib.util.find_spec("fastapi")
+    else ["browser/*", "serve/*", "faults/test_serve.py", "interop/test_model_card.py", "study/test_model.py"]
+)
+
+
+def pytest_report_header():
+    return [f"without the extra serve: {', '.join(collect_ignore_glob)} are left out"] if collect_ignore_glob else []
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,9 +11,10 @@ import hashlib
 import io
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -30,7 +31,7 @@ from headstart.data.labelled import LabelledSet, read_labelled, refuse_other_pai
 from headstart.data.labels import LabelMap, class_counts
 from headstart.data.leakage.find import find_leaks
 from headstart.data.readers.documents import Piece, pieces
-from headstart.data.readers.sources import form_of, weighted_path
+from headstart.data.readers.sources import Source, SplitName, form_of, weighted_path
 from headstart.data.splits import split_by_hash, with_held_out
 from headstart.errors import Log, UserError
 from headstart.machine import Device, choose
@@ -59,7 +60,7 @@ from headstart.training.fit import Console
 from headstart.training.tasks.arguments import FRAME_ROLES
 from headstart.training.tasks.pretrain import planned_steps
 
-SETS = ("train", "valid", "test")
+SETS: tuple[SplitName, ...] = ("train", "valid", "test")
 TRAIN_TEXTS = "data/train-texts.jsonl"
 LSA_CHARACTERS = 20_000_000  # of more a sample: so many take a minute of one core, and 1.5 GB
 _COUNTED = {"document_count": "documents", "token_count": "tokens", "text_bytes": "text_bytes"}
@@ -162,8 +163,8 @@ def prepare(
         _write_labelled(directory / "data" / f"{name}.jsonl", labelled)
     if any(phase.labelled_texts for phase in config.pretrain):  # under the name that the corpus is read by
         column = config.reading.text_column or "text"
-        lines = [json.dumps({column: text}, ensure_ascii=False) for text in sets["train"].whole_texts]
-        write_changed(directory / TRAIN_TEXTS, ("\n".join(lines) + "\n").encode())
+        lines = [json.dumps({column: text}) for text in sets["train"].whole_texts]
+        write_changed(directory / TRAIN_TEXTS, ("\n".join(lines) + "\n").encode("ascii"))  # whatever the encoding is
     corpus = [path for phase in config.pretrain for path in phase.corpus]
     if not corpus and any(arm.kind in (*PRETRAINED, "scratch-long") for arm in arms):
         raise UserError("nothing to pretrain on", fix="give --corpus, or a base with --start, or --demo plain")
@@ -218,25 +219,26 @@ def write_changed(path: Path, data: bytes) -> None:
         atomic_write(path, data)
 
 
-def labelled_sets(config: StudyConfig, log: Log) -> Sets:
-    """Train, valid and test as they are given; what is not given is split off train."""
+def labelled_sets(config: StudyConfig, log: Log, tables: Mapping[SplitName, Source] = MappingProxyType({})) -> Sets:
+    """Train, valid and test from their files, or from tables in memory; what is not given is split off train."""
     how, files = config.reading.part(Reading), config.finetune
     if not files.train:
         raise UserError("no labelled rows", fix="give --train (and --valid, --test), or --demo plain")
-    sets = {"train": read_labelled(files.train, how)}
-    for name, share in (("test", TEST_SHARE), ("valid", VALID_SHARE)):
+    sets: dict[SplitName, LabelledSet] = {"train": read_labelled(tables.get("train", files.train), how)}
+    splits: tuple[tuple[SplitName, float], ...] = (("test", TEST_SHARE), ("valid", VALID_SHARE))
+    for name, share in splits:
         if given := getattr(files, name):
-            sets[name] = read_labelled(given, how)
+            sets[name] = read_labelled(tables.get(name, given), how)
             continue
         rest = sets["train"]
         split = split_by_hash(rest.whole_texts, rest.labels, share, config.study.seed)
         sets |= {"train": rest.subset(split.kept), name: rest.subset(split.held_out)}
         kept = f"{len(split.held_out):,} rows of train are kept apart for it"
         log(f"no --{name}: {kept}, by the hash of their text")
-    for name, labelled in sets.items():
+    for role, labelled in sets.items():
         refuse_other_pairs(labelled, sets["train"].texts_b is not None, "the training rows are")
         if labelled.skipped.counts:
-            log(f"{name}: {labelled.skipped.summary()}")
+            log(f"{role}: {labelled.skipped.summary()}")
         LabelMap.of(sets["train"]).refuse_unseen(labelled)
     return {name: sets[name] for name in SETS}
 

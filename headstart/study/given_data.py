@@ -31,23 +31,17 @@ class GivenData:
     sets: dict[SplitName, Table]
 
     def as_files(self, config: StudyConfig, directory: Path) -> StudyConfig:
-        """The same settings with the paths of what is written into the directory."""
-        how, given = config.reading, directory / "given"
-        labelled = Columns(how.text_column, how.label_column)
-        finetune = dataclasses.replace(
-            config.finetune,
-            **{role: _written(given / f"{role}.jsonl", table, labelled) for role, table in self.sets.items()},  # type: ignore[arg-type]
-        )
-        phases = list(config.pretrain)
+        """The same settings with the paths of the corpus tables that are written into the directory."""
+        given, phases = directory / "given", list(config.pretrain)
         if any(self.corpus) and phases:
-            files, texts = list(phases[0].corpus), Columns(how.text_column)
+            files, texts = list(phases[0].corpus), Columns(config.reading.text_column)
             for number, table in enumerate(self.corpus):
                 if table is not None:
                     path = _written(given / f"corpus-{number + 1}.jsonl", table, texts)
                     _, sign, weight = files[number].rpartition("=")
                     files[number] = f"{path}={weight}" if sign else path
             phases[0] = dataclasses.replace(phases[0], corpus=files)
-        return dataclasses.replace(config, finetune=finetune, pretrain=phases)
+        return dataclasses.replace(config, pretrain=phases)
 
 
 def given_data(
@@ -93,8 +87,8 @@ def _weighed(source: Source, weight: float) -> str:
 def _written(path: Path, table: Table, columns: Columns) -> str:
     narrow = table.narrowed(columns.choose)
     lines = [
-        json.dumps(dict(zip(narrow.columns, values, strict=True)), ensure_ascii=False, default=str)
+        json.dumps(dict(zip(narrow.columns, values, strict=True)), default=str)
         for values in narrow.read(narrow.columns)
     ]
-    write_changed(path, ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"))
+    write_changed(path, ("\n".join(lines) + "\n").encode("ascii"))  # so, however the user's files are encoded
     return str(path)

@@ -98,7 +98,7 @@ def study(
     with run_lock(directory):
         asked = with_start(sources.config)
         files, fields = sources.as_files(with_demo(asked, directory), directory), model or {}
-        sets = labelled_sets(files, log)
+        sets = labelled_sets(files, log, sources.sets)
         if asked.study.time and files.pretrain and not asked.study.start:
             question = Question(files, fields, Sizes.of(files, sets), device, frozenset(given))
             files, fields = with_recipe(question, directory, log)

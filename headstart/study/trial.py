@@ -157,7 +157,7 @@ def _lsa(data: StudyData) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
             arrays[name] = np.hstack([np.zeros((len(rows), 0), np.float32), *linear_features(arrays, rows.whole_texts)])
         atomic_write(file, npz_bytes(arrays))
     with np.load(file) as kept:
-        features = {name: kept[name].astype(float) for name in SETS}
+        features: dict[str, np.ndarray] = {name: kept[name].astype(float) for name in SETS}
         return {name: kept[name] for name in kept.files if name not in SETS}, features
 
 

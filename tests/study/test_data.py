@@ -162,6 +162,7 @@ def test_texts_of_train_are_read_in_pretraining_where_that_is_asked_for(files, t
     texts = tmp_path / "data" / "train-texts.jsonl"
     assert data.corpus_of(data.config.pretrain[0]) == [files["corpus"], str(texts)]
     assert rows_of(texts) == [{"text": row["text"]} for row in rows_of(files["train"])]
+    assert texts.read_bytes().isascii(), "so that it reads alike in the encoding of any corpus"
     assert data.facts["data"]["corpus_total"]["documents"] == 150 + 40
 
 

@@ -9,9 +9,11 @@ import small
 from expected_errors import refused
 
 import headstart
-from headstart.config.reading import RowReading
+from headstart.config.reading import Reading, RowReading
 from headstart.config.study import FinetunePart, PretrainPart, StudyConfig, StudyPart, TokenizerPart
 from headstart.data.labelled import read_labelled
+from headstart.data.readers.documents import pieces
+from headstart.study.data import labelled_sets
 from headstart.study.given_data import given_data
 
 pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
@@ -74,8 +76,8 @@ def test_a_corpus_keeps_its_weights_and_the_phase_its_settings():
 def test_splits_take_the_roles_of_their_names(tmp_path):
     splits = {"train": dataset().select(range(30)), "validation": dataset().select([30]), "test": dataset()}
     found = given(train=datasets.DatasetDict(splits), test=pandas.DataFrame(RECORDS[:5]))
-    files = found.as_files(found.config, tmp_path).finetune
-    assert [len(rows_of(path)) for path in (files.train, files.valid, files.test)] == [30, 1, 5]
+    sets = labelled_sets(found.config, lambda line: None, found.sets)
+    assert [len(sets[name]) for name in ("train", "valid", "test")] == [30, 1, 5]
     assert (found.config.finetune.valid, found.config.finetune.test) == ("datasets.Dataset", "pandas.DataFrame")
 
 
@@ -105,16 +107,13 @@ def test_what_a_study_cannot_be_given_is_refused(tmp_path):
 # ---- files for the trials -----------------------------------------------------------------------------------
 
 
-def test_a_table_becomes_a_file_of_its_texts_and_labels(tmp_path):
+def test_tables_of_rows_are_read_as_they_are(tmp_path):
     frame = pandas.DataFrame(RECORDS).assign(id=range(40), note="private")
     found = given(train=frame, test=dataset())
-    files = found.as_files(found.config, tmp_path).finetune
-    assert files.train == str(tmp_path / "given" / "train.jsonl")
-    assert rows_of(files.train) == RECORDS
-    assert rows_of(files.test) == RECORDS  # classes by their names
-    assert files.valid == ""
-    assert read_labelled(files.train).texts == TEXTS
-    assert read_labelled(files.train).labels == LABELS
+    sets = labelled_sets(found.as_files(found.config, tmp_path), lambda line: None, found.sets)
+    assert sorted([*sets["train"].texts, *sets["valid"].texts]) == sorted(TEXTS)
+    assert (sets["test"].texts, sets["test"].labels) == (TEXTS, LABELS)  # classes by their names
+    assert not (tmp_path / "given").exists(), "what prepare writes is the only copy"
 
 
 def test_columns_are_those_that_the_settings_name(tmp_path):
@@ -122,11 +121,20 @@ def test_columns_are_those_that_the_settings_name(tmp_path):
     config = StudyConfig(reading=RowReading(text_column="review", label_column="verdict"))
     found = given(config, train=frame, corpus=frame)
     as_files = found.as_files(found.config, tmp_path)
-    expected = [{"review": text, "verdict": label} for text, label in zip(TEXTS, LABELS, strict=True)]
-    assert rows_of(as_files.finetune.train) == expected
+    rows = labelled_sets(as_files, lambda line: None, found.sets)["train"]
+    assert set(zip(rows.texts, rows.labels, strict=True)) < set(zip(TEXTS, LABELS, strict=True))
     assert rows_of(as_files.pretrain[0].corpus[0]) == [{"review": text} for text in TEXTS]
     with refused("unknown-name", "'verdict'"):
-        given(config, train=frame[["review"]]).as_files(config, tmp_path / "other")
+        narrow = given(config, train=frame[["review"]])
+        labelled_sets(narrow.config, lambda line: None, narrow.sets)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_corpus_table_is_written_so_that_every_encoding_reads_it(tmp_path, encoding):
+    config = StudyConfig(reading=RowReading(encoding=encoding))
+    found = given(config, corpus=pandas.Series(["un été à Nîmes"]))
+    (phase,) = found.as_files(found.config, tmp_path).pretrain
+    assert [piece.text for piece in pieces(phase.corpus, config.reading.part(Reading))] == ["un été à Nîmes"]
 
 
 def test_a_corpus_of_tables_becomes_files_with_their_weights(tmp_path):
@@ -138,49 +146,44 @@ def test_a_corpus_of_tables_becomes_files_with_their_weights(tmp_path):
     assert rows_of(third) == [{"text": text} for text in TEXTS[:3]]
 
 
-def test_pairs_of_texts_stay_pairs(tmp_path):
-    rows = [{"text_a": text, "text_b": "Vraiment ?", "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
-    found = given(train=rows)
-    files = found.as_files(found.config, tmp_path).finetune
-    assert rows_of(files.train) == rows
-    assert found.config.finetune.train == "list of records"
+def read(*rows, test=RECORDS):
+    """The training rows of a table beside which nothing is kept apart."""
+    found = given(train=list(rows), valid=test, test=test)
+    return labelled_sets(found.config, lambda line: None, found.sets)["train"]
 
 
-def test_labels_that_json_does_not_know_are_written_as_words(tmp_path):
-    day = datetime.date(2024, 2, 29)
-    found = given(train=[{"text": "bissextile", "label": day}, {"text": "É 🚀 \u2028", "label": 3}])
-    files = found.as_files(found.config, tmp_path).finetune
-    assert rows_of(files.train) == [
-        {"text": "bissextile", "label": "2024-02-29"}, {"text": "É 🚀 \u2028", "label": 3},
-    ]  # fmt: skip
-    assert read_labelled(files.train).labels == ["2024-02-29", "3"]
+def test_pairs_of_texts_stay_pairs():
+    pairs = [
+        {"text_a": text, "text_b": "Vraiment ?", "label": label} for text, label in zip(TEXTS, LABELS, strict=True)
+    ]
+    rows = read(*pairs, test=pairs)
+    assert (rows.texts, rows.texts_b) == (TEXTS, ["Vraiment ?"] * 40)
+    assert given(train=pairs).config.finetune.train == "list of records"
 
 
-@pytest.mark.parametrize(
-    ("row", "code", "name"),
-    [
-        ({"text": None, "label": "non"}, "bad-row", "train.jsonl:2"),
-        ({"text": "a", "label": None}, "bad-row", "train.jsonl:2"),
-        ({"text": "a\ud800", "label": "non"}, "bad-text", "train.jsonl"),
-    ],
-)
-def test_rows_that_are_bad_in_memory_are_bad_in_the_file_and_named(tmp_path, row, code, name):
-    found = given(train=pandas.DataFrame([RECORDS[0], row], dtype=object))
-    files = found.as_files(found.config, tmp_path).finetune
-    with refused(code, name):
-        read_labelled(files.train)
+def test_whole_numbers_are_labels_and_dates_are_not():
+    rows = read({"text": "a", "label": 2}, {"text": "É 🚀 \u2028", "label": 3}, test=[{"text": "a", "label": 3}])
+    assert (rows.texts, rows.labels) == (["a", "É 🚀 \u2028"], ["2", "3"])
+    with refused("bad-row", "list of records:1", "2024-02-29"):
+        read({"text": "bissextile", "label": datetime.date(2024, 2, 29)})
+
+
+@pytest.mark.parametrize("row", [{"text": None, "label": "non"}, {"text": "a", "label": None}])
+def test_a_bad_row_in_memory_is_named(row):
+    with refused("bad-row", "list of records:2"):
+        read(RECORDS[0], row)
 
 
 def test_the_same_table_is_not_written_again(tmp_path):
-    found = given(train=pandas.DataFrame(RECORDS))
-    file = tmp_path / "given" / "train.jsonl"
+    found = given(corpus=pandas.Series(TEXTS))
+    file = tmp_path / "given" / "corpus-1.jsonl"
     found.as_files(found.config, tmp_path)
     before = file.stat().st_ino
     found.as_files(found.config, tmp_path)
     assert file.stat().st_ino == before
-    other = given(train=pandas.DataFrame(RECORDS[1:]))
+    other = given(corpus=pandas.Series(TEXTS[1:]))
     other.as_files(other.config, tmp_path)
-    assert rows_of(file) == RECORDS[1:]
+    assert [row["text"] for row in rows_of(file)] == TEXTS[1:]
 
 
 # ---- a whole study ------------------------------------------------------------------------------------------
