@@ -30,9 +30,7 @@ _COLOUR_OF_KIND = {
 }  # fmt: skip
 
 _COLOURS = [f.BLUE, f.GREEN, f.PINK, f.SKY, f.YELLOW, f.AMBER, f.ORANGE, f.INK, f.GREY]
-_MARKER_OF_KIND = {
-    "majority": "", "tfidf": "D", "lsa": "d", "tfidf-lsa": "h", "scratch": "o", "finetuned": "s", "combined": "P",
-}  # fmt: skip
+_MARKER_OF_KIND = {"majority": "", "tfidf": "D", "lsa": "d", "scratch": "o", "finetuned": "s", "combined": "P"}
 _MARKERS = ["^", "v", "X", "<", ">", "*", "p", "h", "H", "8"]
 _DASHES = {"majority": (1.0, 2.2), "tfidf": (4.5, 2.0), "lsa": (2.2, 1.6), "frozen": (6.0, 1.6), "shuffled": (3.0, 1.4)}
 
