@@ -187,7 +187,7 @@ def starting_config(
 
     train, demo = given.get("train"), given.get("demo")
     if demo and (file or corpus or train):
-        raise UserError("--demo and files at once", fix="give --demo, or a STUDY.toml, or --corpus and --train")
+        raise options.conflict("--demo and files at once", "give --demo, or a STUDY.toml, or --corpus and --train")
     if file is not None:
         config, model = read_study(file)
         phases = [dataclasses.replace(phase, corpus=corpus or phase.corpus) for phase in config.pretrain]

@@ -167,7 +167,8 @@ def prepare(
         write_changed(directory / TRAIN_TEXTS, ("\n".join(lines) + "\n").encode("ascii"))  # whatever the encoding is
     corpus = [path for phase in config.pretrain for path in phase.corpus]
     if not corpus and any(arm.kind in (*PRETRAINED, "scratch-long") for arm in arms):
-        raise UserError("nothing to pretrain on", fix="give --corpus, or a base with --start, or --demo plain")
+        fix = "give --corpus, or a base with --start, or --demo plain"
+        raise UserError("nothing to pretrain on", fix=fix, code="missing")
     machine = choose(device, study.precision, study.threads, fast=study.fast)
     if study.fast:
         for reason in machine.reasons:
@@ -223,7 +224,8 @@ def labelled_sets(config: StudyConfig, log: Log, tables: Mapping[SplitName, Sour
     """Train, valid and test from their files, or from tables in memory; what is not given is split off train."""
     how, files = config.reading.part(Reading), config.finetune
     if not files.train:
-        raise UserError("no labelled rows", fix="give --train (and --valid, --test), or --demo plain")
+        fix = "give --train (and --valid, --test), or --demo plain"
+        raise UserError("no labelled rows", fix=fix, code="missing")
     sets: dict[SplitName, LabelledSet] = {"train": read_labelled(tables.get("train", files.train), how)}
     splits: tuple[tuple[SplitName, float], ...] = (("test", TEST_SHARE), ("valid", VALID_SHARE))
     for name, share in splits:
@@ -293,7 +295,7 @@ def _tokenizer(config: StudyConfig, directory: Path, train: LabelledSet, log: Lo
             what = f"normalises {' and '.join(tokenizer.normalise) or 'nothing'}"
             fix = "leave normalise out of [tokenizer], or give another tokenizer"
             what += f", and {' and '.join(asked)} is asked for"
-            raise UserError(what, where=config.tokenizer.tokenizer, fix=fix)
+            raise UserError(what, where=config.tokenizer.tokenizer, fix=fix, code="mismatch")
     else:
         vocab = config.tokenizer.vocab
         log(f"training a tokenizer of {vocab:,} tokens")
@@ -462,4 +464,5 @@ def sha256_of(path: str) -> str:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", where=path, fix="check the path") from error
+        what = f"cannot be read ({error.strerror})"
+        raise UserError(what, where=path, fix="check the path", code="no-file") from error

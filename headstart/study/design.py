@@ -89,7 +89,8 @@ def arms_of(study: StudyPart) -> list[Arm]:
     _refuse_unknown("objective", study.objectives, c.OBJECTIVES)
     for mix, needed in {**MIXES, "combined": ("tfidf", "finetuned")}.items():
         if missing := [kind for kind in needed if mix in study.arms and kind not in study.arms]:
-            raise UserError(f"the arm {mix} without {' and '.join(missing)}", fix=f"give {', '.join(missing)} too")
+            fix = f"give {', '.join(missing)} too"
+            raise UserError(f"the arm {mix} without {' and '.join(missing)}", fix=fix, code="missing")
     objectives: list[PretrainObjective] = list(dict.fromkeys(study.objectives))  # type: ignore[arg-type]
     first, several = objectives[0], len(objectives) > 1
     # Causal and bidirectional bases differ without any pretraining too: each has a scratch of its own.
@@ -124,10 +125,10 @@ def arms_of(study: StudyPart) -> list[Arm]:
 
 def _refuse_unknown(what: str, given: list[str], known: tuple[str, ...]) -> None:
     if not given:
-        raise UserError(f"no {what} at all", fix=f"give some of {', '.join(known)}")
+        raise UserError(f"no {what} at all", fix=f"give some of {', '.join(known)}", code="missing")
     for name in given:
         if name not in known:
-            raise UserError(f"no {what} {name!r}", fix=nearest(name, known))
+            raise UserError(f"no {what} {name!r}", fix=nearest(name, known), code="unknown-name")
 
 
 def trials_of(study: StudyPart) -> Iterator[Trial]:
@@ -177,9 +178,10 @@ def steps_of(finetune: FinetunePart, budget: int) -> tuple[int, int]:
 def check(config: StudyConfig) -> None:
     """Refuse what no study can do."""
     if config.finetune.time or any(phase.time for phase in config.pretrain):
-        raise UserError("a time for a part of a study", fix="give the study a time, or its parts steps or epochs")
+        fix = "give the study a time, or its parts steps or epochs"
+        raise UserError("a time for a part of a study", fix=fix, code="conflict")
     if config.finetune.learning_rate and config.finetune.learning_rates:
-        raise UserError("learning_rate and learning_rates at once", fix="give one of them")
+        raise UserError("learning_rate and learning_rates at once", fix="give one of them", code="conflict")
 
 
 def default_budgets(rows: int, classes: int = 0) -> list[int]:

@@ -52,7 +52,8 @@ def given_data(
     phases, tables = [_with_train_splits(phase) for phase in config.pretrain], list[Table | None]()
     if corpus is not None:
         if len(phases) > 1:
-            raise UserError("a corpus for several phases of pretraining", fix="name each in its own [[pretrain]]")
+            fix = "name each in its own [[pretrain]]"
+            raise UserError("a corpus for several phases of pretraining", fix=fix, code="conflict")
         texts = PretrainTexts.given(corpus, None, config.reading.text_column)
         names = [_weighed(*pair) for pair in zip(texts.sources, texts.weights, strict=True)]
         phases = [dataclasses.replace(phases[0] if phases else PretrainPart(), corpus=names)]
@@ -64,7 +65,7 @@ def given_data(
         for role, source in found.items():
             if isinstance(source, LabelledSet):
                 fix = "give a file, a frame or a dataset"
-                raise UserError("a study reads its rows itself", where=source.path, fix=fix)
+                raise UserError("a study reads its rows itself", where=source.path, fix=fix, code="unsupported")
             files = dataclasses.replace(files, **{role: str(source)})  # type: ignore[arg-type]
             if isinstance(source, Table):
                 sets[role] = source

@@ -309,11 +309,13 @@ class StudyRecord(_Record):
         path = directory / "study.json"
         if not path.is_file() and (directory / "study.toml").is_file():
             what = "the study is not finished: there is no study.json yet"
-            raise UserError(what, where=str(directory), fix="run its `headstart study` command again to resume it")
+            fix = "run its `headstart study` command again to resume it"
+            raise UserError(what, where=str(directory), fix=fix, code="missing")
         if not path.is_file():
             is_there = directory.is_dir()
             what = "holds no study: there is no study.json in it" if is_there else "is not a directory"
-            raise UserError(what, where=str(directory), fix="give the directory that `headstart study --out DIR` wrote")
+            fix = "give the directory that `headstart study --out DIR` wrote"
+            raise UserError(what, where=str(directory), fix=fix, code="not-a-run")
         content = _json(path)
         if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:
             what = f"has format {content['format']!r}, this version reads {FORMAT}"

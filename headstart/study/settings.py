@@ -44,7 +44,7 @@ def with_demo(config: StudyConfig, directory: Path) -> StudyConfig:
     if not config.study.demo:
         return config
     if config.finetune.train or any(phase.corpus for phase in config.pretrain):
-        raise UserError("--demo and files at once", fix="give --demo, or --corpus and --train")
+        raise UserError("--demo and files at once", fix="give --demo, or --corpus and --train", code="conflict")
     demo = directory / "demo"
     write_demo(demo, seed=0, null=config.study.demo == "null")
     files = {name: str(demo / f"{name}.jsonl") for name in ("train", "valid", "test")}
@@ -71,7 +71,7 @@ def with_start(config: StudyConfig) -> StudyConfig:
     objectives: list[str] = study.objectives if has_corpus else [reads]
     if all((objective == "causal") != is_causal for objective in objectives):
         what = f"the start reads as a {reads} base does, and --objective is {','.join(objectives)}"
-        raise UserError(what, where=study.start, fix=f"give --objective {reads}")
+        raise UserError(what, where=study.start, fix=f"give --objective {reads}", code="conflict")
     study = dataclasses.replace(
         study, arms=list(dict.fromkeys([*kinds, "imported"])), objectives=objectives, start_reads=reads
     )
@@ -114,7 +114,8 @@ def check_same(directory: Path, settings: dict[str, Any]) -> None:
         ]
         if differing:
             what = "\n  ".join(["the study was started with other settings:", *differing])
-            raise UserError(what, where=str(directory), fix="give the same settings, or another --out")
+            fix = "give the same settings, or another --out"
+            raise UserError(what, where=str(directory), fix=fix, code="changed")
     atomic_write(file, to_toml(settings).encode())
 
 

@@ -85,13 +85,7 @@ def run_trial(data: StudyData, trial: Trial, on_share: OnShare) -> None:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
     found = (_without_steps if trial.arm.kind in WITHOUT_STEPS else _neural)(data, trial, on_share)
-    facts = {
-        "arm": trial.arm.name,
-        "budget": trial.budget,
-        "seed": trial.seed,
-        "status": "done",
-        "error": None,
-    }
+    facts = {"arm": trial.arm.name, "budget": trial.budget, "seed": trial.seed, "status": "done", "error": None}
     facts |= {"operations": trial_operations(data, trial), **found}
     atomic_write(file, json.dumps(facts).encode() + b"\n")
     _tidy(data, trial, found["chosen"])
@@ -169,11 +163,8 @@ def _keep_probabilities(data: StudyData, trial: Trial, valid: np.ndarray, test: 
 def _probabilities(data: StudyData, trial: Trial) -> BaselineResult:
     file = data.probabilities_file(trial)
     if not file.exists():
-        what, fix = (
-            "has no probabilities.npz, which a mix needs",
-            "delete this directory, and run the study again",
-        )
-        raise UserError(what, where=str(file.parent), fix=fix)
+        what, fix = "has no probabilities.npz, which a mix needs", "delete this directory, and run the study again"
+        raise UserError(what, where=str(file.parent), fix=fix, code="missing")
     with np.load(file) as tables:
         return BaselineResult(tables["valid"].astype(float), tables["test"].astype(float), None, [])
 

@@ -172,7 +172,7 @@ def test_where_a_study_begins(tmp_path):
     config, model = starting_config(tmp_path / "s.toml", None, {})
     assert (config.pretrain[0].corpus, model) == (["b.txt"], {"width": 8})
     assert starting_config(tmp_path / "s.toml", ["c.txt"], {})[0].pretrain[0].corpus == ["c.txt"]
-    with refused("bad-value", "--demo", "--corpus", "--train"):
+    with refused("conflict", "--demo", "--corpus", "--train"):
         starting_config(None, ["a.txt"], {"demo": "plain"})
 
 

@@ -297,7 +297,7 @@ def test_text_and_lines_stand_out_by_day_and_by_night(block):
 
 def test_an_unfinished_study_is_called_so(tmp_path):
     (tmp_path / "study.toml").write_text("")
-    with refused("bad-value", str(tmp_path), "study.json", "not finished"):
+    with refused("missing", str(tmp_path), "study.json", "not finished"):
         write_report(tmp_path)
 
 

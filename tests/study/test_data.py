@@ -145,7 +145,7 @@ def test_rows_that_are_skipped_are_told_of_by_their_set(files, tmp_path):
 
 
 def test_rows_that_fit_no_study_are_refused(files, tmp_path):
-    with refused("bad-value", "--train", "--demo"):
+    with refused("missing", "--train", "--demo"):
         labelled_sets(StudyConfig(finetune=FinetunePart()), print)
     unseen = write_rows(tmp_path / "unseen.jsonl", [{"text": "bof", "label": "peut-être"}])
     with refused("unknown-name", "'peut-être'", "unseen.jsonl:1"):
@@ -211,7 +211,7 @@ def test_a_given_tokenizer_has_to_normalise_as_is_asked_for(files, tmp_path):
     config = small_config(files, arms=["scratch"])
     plain = data_of(config, tmp_path / "plain").tokenizer
     part = dataclasses.replace(config.tokenizer, tokenizer=str(plain), normalise=["lower-case"])
-    with refused("bad-value", str(plain), "lower-case", "[tokenizer]"):
+    with refused("mismatch", str(plain), "lower-case", "[tokenizer]"):
         data_of(dataclasses.replace(config, tokenizer=part), tmp_path / "given")
 
 
@@ -282,7 +282,7 @@ def test_texts_that_stand_in_two_sets_or_in_the_corpus_are_counted(files, tmp_pa
 def test_a_corpus_that_is_not_there_is_refused(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     assert sha256_of(str(tmp_path / "a")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    with refused("bad-value", str(tmp_path / "nowhere")):
+    with refused("no-file", str(tmp_path / "nowhere")):
         sha256_of(str(tmp_path / "nowhere"))
 
 
@@ -293,7 +293,7 @@ def test_the_arms_that_need_text_to_pretrain_on_say_so(files, tmp_path):
     config = small_config(files)
     for arm in ("finetuned", "frozen", "scratch-long"):
         study = dataclasses.replace(config.study, arms=[arm])
-        with refused("bad-value", "--corpus", "--start", "--demo"):
+        with refused("missing", "--corpus", "--start", "--demo"):
             data_of(dataclasses.replace(config, study=study, pretrain=[]), tmp_path / "study")
 
 

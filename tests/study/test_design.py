@@ -58,17 +58,17 @@ def test_what_pretraining_adds_is_the_mix_less_that_of_the_others_and_fine_tunin
 
 
 @pytest.mark.parametrize(
-    ("changes", "names"),
+    ("changes", "code", "names"),
     [
-        ({"arms": ["scrach"]}, ["'scrach'", "'scratch'"]),
-        ({"objectives": ["maskd"]}, ["'maskd'", "'masked'"]),
-        ({"objectives": []}, ["causal", "masked", "masked-nsp"]),
-        ({"arms": ["tfidf", "combined"]}, ["combined", "finetuned"]),
-        ({"arms": ["tfidf", "tfidf-lsa"]}, ["tfidf-lsa", "lsa"]),
+        ({"arms": ["scrach"]}, "unknown-name", ["'scrach'", "'scratch'"]),
+        ({"objectives": ["maskd"]}, "unknown-name", ["'maskd'", "'masked'"]),
+        ({"objectives": []}, "missing", ["causal", "masked", "masked-nsp"]),
+        ({"arms": ["tfidf", "combined"]}, "missing", ["combined", "finetuned"]),
+        ({"arms": ["tfidf", "tfidf-lsa"]}, "missing", ["tfidf-lsa", "lsa"]),
     ],
 )
-def test_unknown_arms_and_objectives_name_their_neighbour(changes, names):
-    with refused("bad-value", *names):
+def test_unknown_arms_and_objectives_name_their_neighbour(changes, code, names):
+    with refused(code, *names):
         arms_of(dataclasses.replace(StudyPart(), **changes))
 
 

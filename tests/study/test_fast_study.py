@@ -77,7 +77,7 @@ def test_a_fast_study_says_so_and_goes_on_only_as_one(files, tmp_path, pretended
     assert found.config["study"]["fast"] is True
     assert read_study(directory / "study.toml")[0].study.fast
     assert json.loads((directory / "timing.json").read_text())["machine"]["exact"] == "no, --fast"
-    with refused("bad-value", "study.fast", "True", "False"):
+    with refused("changed", "study.fast", "True", "False"):
         headstart.study(config, out=directory, model=MODEL, jobs=1)
     in_file = dataclasses.replace(config, study=dataclasses.replace(config.study, fast=True))
     assert headstart.study(in_file, out=directory, model=MODEL, jobs=1) == found
@@ -86,7 +86,7 @@ def test_a_fast_study_says_so_and_goes_on_only_as_one(files, tmp_path, pretended
 def test_an_exact_study_is_not_gone_on_with_as_a_fast_one(files, tmp_path, pretended_gpu):
     config, directory = small_config(files, arms=["majority"], budgets=[10], seeds=1), tmp_path / "study"
     headstart.study(config, out=directory, model=MODEL, jobs=1)
-    with refused("bad-value", "study.fast", "False", "True"):
+    with refused("changed", "study.fast", "False", "True"):
         headstart.study(config, out=directory, model=MODEL, jobs=1, fast=True)
 
 

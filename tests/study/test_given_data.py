@@ -95,10 +95,10 @@ def test_a_folder_of_splits_is_taken_apart_and_its_train_is_a_corpus_too(tmp_pat
 
 def test_what_a_study_cannot_be_given_is_refused(tmp_path):
     two_phases = StudyConfig(pretrain=[PretrainPart(corpus=["a.txt"]), PretrainPart(corpus=["b.txt"])])
-    with refused("bad-value", "[[pretrain]]"):
+    with refused("conflict", "[[pretrain]]"):
         given(two_phases, corpus="c.txt")
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-    with refused("bad-value", "rows.jsonl"):
+    with refused("unsupported", "rows.jsonl"):
         given(train=read_labelled(tmp_path / "rows.jsonl"))
     with refused("unsupported", "int"):
         given(train=3)
@@ -209,5 +209,5 @@ def test_a_study_of_frames_goes_on_and_notices_a_change(tmp_path):
     assert 'corpus = ["datasets.Dataset=2"]' in settings
     assert str(tmp_path) not in settings
     assert headstart.study(config, **sources, model=SHAPE, jobs=1, device="cpu") == found
-    with refused("bad-value", "content.train"):
+    with refused("changed", "content.train"):
         headstart.study(config, **{**sources, "train": frame[1:]}, model=SHAPE, jobs=1, device="cpu")

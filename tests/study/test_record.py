@@ -12,9 +12,9 @@ from headstart.study.record import DifferenceRecord, StudyRecord, parse
 
 
 def test_a_directory_without_a_study_says_what_is_expected(tmp_path):
-    with refused("bad-value", str(tmp_path), "study.json", "headstart study --out"):
+    with refused("not-a-run", str(tmp_path), "study.json", "headstart study --out"):
         write_report(tmp_path)
-    with refused("bad-value", str(tmp_path / "nowhere"), "not a directory"):
+    with refused("not-a-run", str(tmp_path / "nowhere"), "not a directory"):
         write_report(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
 

@@ -107,7 +107,7 @@ def test_a_study_from_before_these_settings_goes_on(finished, files, monkeypatch
     assert file.read_text() == before
     file.write_text(kept)
     phase = dataclasses.replace(small.pretrain[0], mask_prob=0.3)
-    with refused("bad-value", "pretrain 1.mask_prob", "0.15", "0.3"):
+    with refused("changed", "pretrain 1.mask_prob", "0.15", "0.3"):
         headstart.study(dataclasses.replace(small, pretrain=[phase]), out=older, model=MODEL, jobs=1)
 
 

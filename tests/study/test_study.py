@@ -196,13 +196,13 @@ def test_more_seeds_are_more_trials_and_the_old_ones_stay(finished, files, tmp_p
 def test_other_settings_or_other_data_in_one_directory_are_refused(finished, files, tmp_path):
     directory = tmp_path / "copy"
     shutil.copytree(finished[0], directory)
-    with refused("bad-value", "model.width", "16", "32"):
+    with refused("changed", "model.width", "16", "32"):
         headstart.study(small_config(files), out=directory, model={**MODEL, "width": 32})
     changed = dict(files)
     changed["test"] = str(tmp_path / "test.jsonl")
     lines = Path(files["test"]).read_text().splitlines()[:-1]
     (tmp_path / "test.jsonl").write_text("\n".join(lines) + "\n")
-    with refused("bad-value", "content.test"):
+    with refused("changed", "content.test"):
         headstart.study(small_config(changed), out=directory, model=MODEL)
 
 
@@ -248,7 +248,7 @@ def test_several_objectives_have_equal_compute(files, tmp_path):
 
 
 def test_other_objectives_in_one_directory_are_refused(finished, files):
-    with refused("bad-value", "study.objectives", "'causal'", "'masked'"):
+    with refused("changed", "study.objectives", "'causal'", "'masked'"):
         headstart.study(small_config(files, objectives=["masked"]), out=finished[0], model=MODEL)
 
 
@@ -256,7 +256,7 @@ def test_a_refused_command_leaves_the_tokenizer_alone(finished, files, tmp_path)
     before = (finished[0] / "tokenizer" / "tokenizer.json").read_bytes()
     config = small_config(files, arms=ARMS)
     other = dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, vocab=280))
-    with refused("bad-value", "tokenizer.vocab", "300", "280"):
+    with refused("changed", "tokenizer.vocab", "300", "280"):
         headstart.study(other, out=finished[0], model=MODEL)
     assert (finished[0] / "tokenizer" / "tokenizer.json").read_bytes() == before
 
@@ -271,7 +271,7 @@ def test_a_masked_start_is_compared_with_a_scratch_that_reads_both_ways(files, t
     scratch = run_of(tmp_path / "started", "scratch-b10-s0")
     assert scratch["model"]["direction"] == "bidirectional"
     assert scratch["frame"] == "masked"
-    with refused("bad-value", str(base), "--objective masked"):
+    with refused("conflict", str(base), "--objective masked"):
         headstart.study(config, out=tmp_path / "refused")
 
 
