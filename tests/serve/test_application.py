@@ -202,7 +202,7 @@ def test_what_is_neither_a_run_nor_a_study_is_refused(tmp_path):
     with refused("not-a-run", "config.toml"):
         Models.at([tmp_path], tiny_runs.MACHINE)
     (tmp_path / "study.toml").touch()
-    with refused("bad-value", tmp_path.name, "study.json"):
+    with refused("missing", tmp_path.name, "study.json"):
         Models.at([tmp_path], tiny_runs.MACHINE)
     with refused("missing"):
         Models.at([], tiny_runs.MACHINE)
