@@ -107,8 +107,7 @@ def all_but(cls: type, *names: str) -> list[Setting]:
 
 def without_defaults(settings: Iterable[Setting], note: str = "") -> list[Setting]:
     """Settings whose default depends on something else, perhaps with a note about it."""
-    noted = (one._replace(default=dataclasses.MISSING, sentence=one.sentence + note) for one in settings)
-    return list(noted)
+    return [one._replace(default=dataclasses.MISSING, sentence=one.sentence + note) for one in settings]
 
 
 def generation_flags(*names: str, defaults: GenerationConfig) -> Any:

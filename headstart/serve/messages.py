@@ -124,7 +124,7 @@ class ShownToken(TargetToken):
     is_special: bool
 
 
-class InfluentialToken(ShownToken):
+class AttributedToken(ShownToken):
     attribution: float
 
 
@@ -132,7 +132,7 @@ class AttributionAnswer(BaseModel):
     method: Literal["leave-one-out", "gradient"]
     of: str
     unit: str
-    tokens: list[InfluentialToken]
+    tokens: list[AttributedToken]
     is_cut: bool
 
 

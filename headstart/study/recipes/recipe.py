@@ -203,6 +203,8 @@ class Decision:
         vocab = int(min(MOST_VOCAB, max(LEAST_VOCAB, corpus_bytes // BYTES_A_WORD)))
         wanted = 2 ** max(7, round(2 * self.sizes.text_tokens - 1).bit_length())
         length = min(LONGEST[is_regularised], wanted)
+        finetune = self.question.config.finetune
+        has_rates = bool(finetune.learning_rates or finetune.learning_rate)
         return {
             "study": {
                 "preset": "modern-small", "objectives": ["masked" if size.operations >= MASKED_FROM else "causal"],
@@ -221,10 +223,15 @@ class Decision:
             },
             "finetune": {
                 "length": length, "pooling": "mean", "average": "tail", "dropout": 0.1, "evaluations": 3,
-                "frozen_learning_rate": 1e-2, "scratch_learning_rate": 3e-4 if size.width >= 512 else 1e-3,
+                **({} if has_rates else self._own_rates(size)),
                 "epochs": 4.0 if is_regularised else 3.0, "r_drop": 1.0 if is_regularised else 0.0,
             },
         }  # fmt: skip
+
+    @staticmethod
+    def _own_rates(size: Size) -> dict[str, float]:
+        """Learning rates of arms that want others than a pretrained base; learning rates that are given are for all."""
+        return {"frozen_learning_rate": 1e-2, "scratch_learning_rate": 3e-4 if size.width >= 512 else 1e-3}
 
     # ---- the trials ---------------------------------------------------------------------------------------------
 

@@ -85,6 +85,14 @@ def test_arms_from_scratch_get_a_higher_learning_rate(decided):
         assert finetune.scratch_learning_rate > min(finetune.learning_rates)
 
 
+def test_learning_rates_that_are_given_are_those_of_all_arms(decided):
+    asked = question("8m")
+    given = dataclasses.replace(asked.config.finetune, learning_rates=[2e-4])
+    config = decided(asked._replace(config=dataclasses.replace(asked.config, finetune=given)))[1].finetune
+    assert config.learning_rates == [2e-4]
+    assert (config.scratch_learning_rate, config.frozen_learning_rate) == (None, None)
+
+
 def test_no_text_is_read_more_often_than_it_can_be_used(decided):
     tiny = dataclasses.replace(REVIEWS, corpus_tokens=[20_000], rows=100, text_tokens=50)
     recipe, config, _ = decided(question("4h", tiny))
