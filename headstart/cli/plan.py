@@ -25,7 +25,15 @@ from headstart.planning import calibration, choice, machines
 from headstart.planning.figures import figures
 from headstart.planning.machines import Target
 from headstart.planning.time import Prices, paper_prices
-from headstart.planning.workload import ComputePrecision, Freeze, Lengths, TextLayout, Workload, reading_of
+from headstart.planning.workload import (
+    BYTES_A_TOKEN,
+    ComputePrecision,
+    Freeze,
+    Lengths,
+    TextLayout,
+    Workload,
+    reading_of,
+)
 
 DEFAULT_BATCH = 32
 
@@ -170,7 +178,7 @@ def _steps(work: Workload, loop: TrainingSettings, corpus_tokens: float) -> int:
 def _tokens_in(corpus: tuple[Path, ...]) -> float:
     from headstart.study.recipes.costs import text_bytes
 
-    return sum(text_bytes(str(path)) for path in corpus) / choice.BYTES_A_TOKEN
+    return sum(text_bytes(str(path)) for path in corpus) / BYTES_A_TOKEN
 
 
 # ---- the machine --------------------------------------------------------------------------------------------

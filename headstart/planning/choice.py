@@ -23,7 +23,6 @@ from headstart.planning.workload import ComputePrecision, Lengths, Workload, rea
 
 TOKENS_A_PARAMETER = 20
 USEFUL_PASSES, MOST_PASSES = 4, 20
-BYTES_A_TOKEN = 4.0  # of text in a tokenizer of some thousand tokens, where none has counted it
 
 # The presets' kind of model in other sizes: heads 64 wide, feed-forward by the same factor.
 SIZES = ((64, 2), (128, 2), (192, 4), (256, 4), (384, 6), (512, 6), (640, 10), (768, 12), (1024, 16), (1280, 24))

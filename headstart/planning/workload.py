@@ -13,6 +13,7 @@ from headstart.kernels.constants import KERNEL_MULTIPLE
 DeviceKind = Literal["cpu", "cuda"]
 ComputePrecision = Literal["fp32", "bf16"]
 Freeze = Literal["base"]
+BYTES_A_TOKEN = 4.0  # of text in a tokenizer of some thousand tokens, where none has counted it
 
 # How texts stand in a batch: documents side by side in a block, padded to the longest, or one document throughout.
 TextLayout = Literal["packed", "padded", "whole"]

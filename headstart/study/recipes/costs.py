@@ -12,8 +12,7 @@ from headstart.config.study import PretrainPart, StudyConfig
 from headstart.data.labelled import LabelledSet
 from headstart.data.readers.sources import weighted_path
 from headstart.errors import UserError
-from headstart.planning.choice import BYTES_A_TOKEN
-from headstart.planning.workload import ComputePrecision, DeviceKind, Lengths, Workload, reading_of
+from headstart.planning.workload import BYTES_A_TOKEN, ComputePrecision, DeviceKind, Lengths, Workload, reading_of
 from headstart.study.design import HEADS, Arm
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from headstart.config.defaults import VALID_SHARE
 from headstart.config.presets import preset
 from headstart.config.study import WITHOUT_STEPS, StudyConfig
-from headstart.planning.choice import BYTES_A_TOKEN
 from headstart.planning.machines import Target
 from headstart.planning.time import Prices, evaluation_seconds, step_seconds, with_padding
+from headstart.planning.workload import BYTES_A_TOKEN
 from headstart.study.data import labelled_sets
 from headstart.study.design import Arm, Pretraining, default_budgets, learning_rates_of, steps_of, trials_of
 from headstart.study.recipes.costs import Sizes, Workloads

@@ -1,8 +1,7 @@
 """The recipe of a study: what it decides by itself from the text, the labels, the machine and the time.
 
-The rules were read off benchmarks/recipes.py: 15 pretrainings of 1e14 to 3e15 operations on two corpora, and the recipe
-of benchmarks/cls-books.toml above that (docs/recipes.md). What is given is left alone. A recipe is decided once, and
-kept in the study's directory: a resumed study trains the same steps.
+The laws of the base are those of planning/base.py. What is given is left alone. A recipe is decided once, and kept in
+the study's directory: a resumed study trains the same steps.
 """
 
 import dataclasses
@@ -20,10 +19,17 @@ from headstart.config.training import seconds_in
 from headstart.errors import Log, RunFailed
 from headstart.hardware import available_cores
 from headstart.machine import Device, choose
-from headstart.planning.choice import BYTES_A_TOKEN
+from headstart.planning.base import (
+    PRESET,
+    Size,
+    base_recipe,
+    finetune_recipe,
+    largest,
+    most_passes,
+    step_operations,
+)
 from headstart.planning.figures import format_duration
-from headstart.planning.operations import per_text
-from headstart.planning.workload import Workload
+from headstart.planning.workload import BYTES_A_TOKEN, Workload
 from headstart.storage.atomic import atomic_write
 from headstart.study.design import arms_of, default_budgets, learning_rates_of, steps_of
 from headstart.study.execution.scheduler import ScheduledTask
@@ -33,34 +39,6 @@ from headstart.training.calibration.calibrate import stretches
 
 Sections = dict[str, dict[str, Any]]  # settings by part: study, tokenizer, pretrain, finetune, model
 
-
-class Size(NamedTuple):
-    """A shape, and from how many operations of pretraining on it is the best one."""
-
-    operations: float
-    width: int
-    depth: int
-    batch_tokens: int
-
-
-SIZES = (
-    Size(0, 128, 2, 4_096),
-    Size(1.5e14, 192, 3, 4_096),
-    Size(2.5e14, 256, 4, 4_096),
-    Size(6e14, 256, 4, 8_192),
-    Size(3e15, 384, 6, 16_384),
-    Size(1e16, 512, 6, 65_536),
-)
-MASKED_FROM = 6e14
-"""Operations from which masked pretraining is better; below, causal is, with few labels."""
-
-REGULARISED_FROM = 3e15
-"""Operations from which dropout in pretraining and R-Drop in fine-tuning were part of what worked."""
-
-MOST_PASSES = {"causal": 8, "masked": 40}  # over the corpus; beyond, a small model learns it by heart
-MOST_WITH_DROPOUT = 80  # passes of a masked base
-LEAST_VOCAB, MOST_VOCAB, BYTES_A_WORD = 1_000, 8_000, 250  # bytes of corpus for each token of the vocabulary
-LONGEST = {False: 256, True: 512}  # tokens of a block; where it is regularised, longer ones pay
 
 # The shares of the time: most for trials, what is left over for what is not foreseen.
 TRIALS_SHARE, SPARE_SHARE, FIRST_GUESS = 0.45, 0.05, 0.5
@@ -170,7 +148,7 @@ class Decision:
         evaluating = phase.evaluations * VALID_SHARE * EVALUATION_SHARE * pass_steps * step
         left = (1 - SPARE_SHARE) * self.seconds - self.setup - trials
         left = max(left / bases - evaluating, LEAST_SHARE * self.seconds / bases)
-        most = _most_passes(objective, work) * pass_steps
+        most = most_passes(objective, work.config.dropout) * pass_steps
         settings["pretrain"]["steps"] = max(1, int(min(left / step, most)) // len(works.config.pretrain))
         phase = self.question.answered(settings)[0].pretrain[0]
         steps = len(works.config.pretrain) * works.pretraining_steps(phase, self.tokens, work)
@@ -184,60 +162,41 @@ class Decision:
 
         It has about half of the time, and no more passes over the text than it can use.
         """
-        chosen, seconds = SIZES[0], 0.0
-        for size in SIZES:
+        steps = dict[Size, float]()
+
+        def operations_on(size: Size) -> float:
             works = self._works(self._settings(size))
-            work = works.pretraining(works.config.pretrain[0], works.config.study.objectives[0])
-            step = self._measured(work)
-            most = _most_passes(works.config.study.objectives[0], work) * self._pass_steps(work)
-            operations = _operations(work) * min(FIRST_GUESS * self.seconds / step, most)
-            if seconds and operations < size.operations:
-                break
-            chosen, seconds = size, step
-        return chosen, seconds
+            objective = works.config.study.objectives[0]
+            work = works.pretraining(works.config.pretrain[0], objective)
+            steps[size] = self._measured(work)
+            most = most_passes(objective, work.config.dropout) * self._pass_steps(work)
+            return step_operations(work) * min(FIRST_GUESS * self.seconds / steps[size], most)
+
+        size = largest(operations_on)
+        if size not in steps:
+            operations_on(size)
+        return size, steps[size]
 
     def _settings(self, size: Size) -> Sections:
         """What follows from the shape alone."""
-        is_regularised = size.operations >= REGULARISED_FROM
-        corpus_bytes = BYTES_A_TOKEN * sum(self.sizes.corpus_tokens)
-        vocab = int(min(MOST_VOCAB, max(LEAST_VOCAB, corpus_bytes // BYTES_A_WORD)))
-        wanted = 2 ** max(7, round(2 * self.sizes.text_tokens - 1).bit_length())
-        length = min(LONGEST[is_regularised], wanted)
-        finetune = self.question.config.finetune
-        has_rates = bool(finetune.learning_rates or finetune.learning_rate)
+        base = base_recipe(size, sum(self.sizes.corpus_tokens), self.sizes.text_tokens)
+        finetune = {**finetune_recipe(size), "length": base.pretrain["length"], "evaluations": 3}
+        given = self.question.config.finetune
+        if given.learning_rates or given.learning_rate:  # they are for all arms
+            finetune = {name: value for name, value in finetune.items() if not name.endswith("learning_rate")}
         return {
-            "study": {
-                "preset": "modern-small", "objectives": ["masked" if size.operations >= MASKED_FROM else "causal"],
-                "threads": self.threads,
-            },
-            "model": {
-                "width": size.width, "depth": size.depth, "heads": size.width // 64,
-                "ffn": 1_408 if size.width == 512 else 3 * size.width, "context": 512, "embedding_norm": True,
-                "dropout": 0.1 if is_regularised else 0.0,
-            },
-            "tokenizer": {"vocab": vocab, "normalise": ["lower-case"]},
-            "pretrain": {
-                "length": length, "batch_tokens": size.batch_tokens, "optimizer": "muon-split",
-                "learning_rate": 2e-3, "muon_lr": 0.01, "weight_decay": 0.1, "schedule": "linear",
-                "mask_prob": 0.3, "mask_random": 0.0, "mask_kept": 0.0, "labelled_texts": True, "evaluations": 4,
-            },
-            "finetune": {
-                "length": length, "pooling": "mean", "average": "tail", "dropout": 0.1, "evaluations": 3,
-                **({} if has_rates else self._own_rates(size)),
-                "epochs": 4.0 if is_regularised else 3.0, "r_drop": 1.0 if is_regularised else 0.0,
-            },
-        }  # fmt: skip
-
-    @staticmethod
-    def _own_rates(size: Size) -> dict[str, float]:
-        """Learning rates of arms that want others than a pretrained base; learning rates that are given are for all."""
-        return {"frozen_learning_rate": 1e-2, "scratch_learning_rate": 3e-4 if size.width >= 512 else 1e-3}
+            "study": {"preset": PRESET, "objectives": [base.objective], "threads": self.threads},
+            "model": base.model,
+            "tokenizer": base.tokenizer,
+            "pretrain": {**base.pretrain, "labelled_texts": True, "evaluations": 4},
+            "finetune": finetune,
+        }
 
     # ---- the trials ---------------------------------------------------------------------------------------------
 
     def _plan(self, works: Workloads, settings: Sections, step: float) -> tuple[float, float]:
         """Put in the seeds, learning rates and budgets for which there is time; returns what _trials_seconds does."""
-        rates = [1e-4, 3e-4] if works.model.width >= 512 else [3e-4, 1e-3]
+        rates = settings["finetune"]["learning_rates"]
         budgets = default_budgets(self.sizes.rows, self.sizes.classes)
         fewer = [b for b in budgets if b != 800], [b for b in budgets if b in (200, budgets[-1])]
         for seeds, tries, kept in [*((*plan, budgets) for plan in PLANS), *((1, 1, some) for some in fewer)]:
@@ -295,7 +254,7 @@ class Decision:
         pretraining, trials = seconds
         total = self.setup + pretraining + trials
         rates = ", ".join(f"{rate:g}" for rate in config.finetune.learning_rates)
-        operations = f"{steps * _operations(work):.1g}".replace("e+", "e")
+        operations = f"{steps * step_operations(work):.1g}".replace("e+", "e")
         words = [
             f"The recipe for {study.time}: about {self.tokens:,.0f} tokens of text, {self.sizes.rows:,} labelled texts "
             f"of about {self.sizes.text_tokens:.0f} tokens; {self.kind}, {self.threads} threads.",
@@ -310,17 +269,6 @@ class Decision:
             words.append(f"{study.time} is too short for this study: it takes longer. Give more --time.")
         if study.seeds < PLANS[0][0] or len(study.budgets) < len(default_budgets(self.sizes.rows)):
             words.append("With more time there would be more seeds, learning rates or budgets.")
-        if passes >= 0.85 * _most_passes(objective, work):
+        if passes >= 0.85 * most_passes(objective, work.config.dropout):
             return [*words, "The base reads the text as often as it can use: more time would not help it."]
         return [*words, _WORTH]
-
-
-def _most_passes(objective: str, work: Workload) -> int:
-    has_dropout = objective != "causal" and work.config.dropout > 0
-    return MOST_WITH_DROPOUT if has_dropout else MOST_PASSES.get(objective, MOST_PASSES["masked"])
-
-
-def _operations(work: Workload) -> float:
-    """Of one step, forward and backward."""
-    counted = per_text(work.config, work.head, work.lengths, masked_share=work.masked_share)
-    return float(work.batch * (counted.forward + counted.backward))

@@ -7,6 +7,7 @@ import pytest
 from expected_errors import refused
 
 from headstart.config.study import FinetunePart, PretrainPart, StudyConfig, StudyPart
+from headstart.planning import base
 from headstart.study.recipes import recipe as module
 from headstart.study.recipes.costs import Sizes
 from headstart.study.recipes.recipe import Decision, Question, with_recipe
@@ -28,7 +29,7 @@ def decided(monkeypatch):
     """A recipe on a machine of so many operations a second, and the settings with it."""
 
     def decided(asked, speed=LAPTOP):
-        monkeypatch.setattr(module, "stretches", lambda work, machine: [module._operations(work) / speed])
+        monkeypatch.setattr(module, "stretches", lambda work, machine: [base.step_operations(work) / speed])
         recipe = Decision(asked).recipe()
         assert json.loads(json.dumps(recipe._asdict())) == recipe._asdict()  # what is kept is what was chosen
         return recipe, *asked.answered(recipe.settings)
@@ -42,7 +43,7 @@ def pretraining_operations(config, model):
 
     works = Workloads(config, preset(config.study.preset, **model, vocab=8_000), REVIEWS, "cpu", "fp32")
     work = works.pretraining(config.pretrain[0], config.study.objectives[0])
-    return config.pretrain[0].steps * module._operations(work)
+    return config.pretrain[0].steps * base.step_operations(work)
 
 
 def test_a_laptop_gets_a_small_causal_base_and_few_seeds(decided):
@@ -67,10 +68,10 @@ def test_a_gpu_gets_a_larger_masked_base_several_seeds_and_regularisation(decide
 @pytest.mark.parametrize("time", ["10m", "60m", "4h"])
 def test_a_shape_gets_about_the_operations_from_which_it_is_the_best(decided, speed, time):
     _, config, model = decided(question(time), speed)
-    size = next(s for s in reversed(module.SIZES) if (s.width, s.depth) == (model["width"], model["depth"]))
-    first = min(s.operations for s in module.SIZES if (s.width, s.depth) == (size.width, size.depth))
+    size = next(s for s in reversed(base.SIZES) if (s.width, s.depth) == (model["width"], model["depth"]))
+    first = min(s.operations for s in base.SIZES if (s.width, s.depth) == (size.width, size.depth))
     passes = config.pretrain[0].steps * config.pretrain[0].batch_tokens / 3.2e6
-    is_capped = passes > 0.7 * module.MOST_PASSES[config.study.objectives[0]]
+    is_capped = passes > 0.7 * base.MOST_PASSES[config.study.objectives[0]]
     assert pretraining_operations(config, model) > first / 3 or is_capped
 
 
@@ -97,9 +98,9 @@ def test_no_text_is_read_more_often_than_it_can_be_used(decided):
     tiny = dataclasses.replace(REVIEWS, corpus_tokens=[20_000], rows=100, text_tokens=50)
     recipe, config, _ = decided(question("4h", tiny))
     tokens = config.pretrain[0].steps * config.pretrain[0].batch_tokens
-    assert tokens <= module.MOST_PASSES[config.study.objectives[0]] * 25_000
+    assert tokens <= base.MOST_PASSES[config.study.objectives[0]] * 25_000
     assert "more time would not help" in recipe.sentences[-1]
-    assert config.tokenizer.vocab == module.LEAST_VOCAB
+    assert config.tokenizer.vocab == base.LEAST_VOCAB
 
 
 def test_what_is_given_is_kept(decided):

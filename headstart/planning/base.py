@@ -1,0 +1,113 @@
+"""The base that a text and a time are worth, by the laws of docs/recipes.md: shape, objective, tokenizer, training.
+
+A study takes it, and so do a pretraining and a fine-tuning to which nobody gave a shape. The laws were read off
+benchmarks/recipes.py, and from 1e16 operations on off benchmarks/cls-books.toml.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from headstart.planning.operations import per_text
+from headstart.planning.workload import BYTES_A_TOKEN, Workload
+
+Objective = Literal["causal", "masked"]
+
+
+class Size(NamedTuple):
+    """A shape, and from how many operations of pretraining on it is the best one."""
+
+    operations: float
+    width: int
+    depth: int
+    batch_tokens: int
+
+
+SIZES = (
+    Size(0, 128, 2, 4_096),
+    Size(1.5e14, 192, 3, 4_096),
+    Size(2.5e14, 256, 4, 4_096),
+    Size(6e14, 256, 4, 8_192),
+    Size(3e15, 384, 6, 16_384),
+    Size(1e16, 512, 6, 65_536),
+)
+MASKED_FROM = 6e14
+"""Operations from which masked pretraining is better; below, causal is, with few labels."""
+
+REGULARISED_FROM = 3e15
+"""Operations from which dropout in pretraining and R-Drop in fine-tuning were part of what worked."""
+
+MOST_PASSES = {"causal": 8, "masked": 40}  # over the corpus; beyond, a small model learns it by heart
+MOST_WITH_DROPOUT = 80  # passes of a masked base
+LEAST_VOCAB, MOST_VOCAB, BYTES_A_WORD = 1_000, 8_000, 250  # bytes of corpus for each token of the vocabulary
+LONGEST = {False: 256, True: 512}  # tokens of a block; where it is regularised, longer ones pay
+CONTEXT = 512
+PRESET = "modern-small"  # what the shape overrides
+
+
+class BaseRecipe(NamedTuple):
+    """The settings of a base, by the part of the configuration that they belong to."""
+
+    objective: Objective
+    model: dict[str, Any]
+    tokenizer: dict[str, Any]
+    pretrain: dict[str, Any]
+
+
+def base_recipe(size: Size, corpus_tokens: float, text_tokens: float) -> BaseRecipe:
+    """What follows from the shape, the tokens of the corpus, and those of a text of the task (or of the corpus)."""
+    is_regularised = size.operations >= REGULARISED_FROM
+    vocab = min(MOST_VOCAB, max(LEAST_VOCAB, BYTES_A_TOKEN * corpus_tokens // BYTES_A_WORD))
+    length = min(LONGEST[is_regularised], 2 ** max(7, round(2 * text_tokens - 1).bit_length()))
+    return BaseRecipe(
+        objective="masked" if size.operations >= MASKED_FROM else "causal",
+        model={
+            "width": size.width, "depth": size.depth, "heads": size.width // 64,
+            "ffn": 1_408 if size.width == 512 else 3 * size.width, "context": CONTEXT, "embedding_norm": True,
+            "dropout": 0.1 if is_regularised else 0.0,
+        },
+        tokenizer={"vocab": int(vocab), "normalise": ["lower-case"]},
+        pretrain={
+            "length": length, "batch_tokens": size.batch_tokens, "optimizer": "muon-split",
+            "learning_rate": 2e-3, "muon_lr": 0.01, "weight_decay": 0.1, "schedule": "linear",
+            "mask_prob": 0.3, "mask_random": 0.0, "mask_kept": 0.0,
+        },
+    )  # fmt: skip
+
+
+def finetune_recipe(size: Size) -> dict[str, Any]:
+    """How a base of this size is fine-tuned; of several learning rates the first is the best for most tasks."""
+    is_regularised = size.operations >= REGULARISED_FROM
+    return {
+        "pooling": "mean", "average": "tail", "dropout": 0.1, "epochs": 4.0 if is_regularised else 3.0,
+        "r_drop": 1.0 if is_regularised else 0.0,
+        "learning_rates": [1e-4, 3e-4] if size.width >= 512 else [3e-4, 1e-3],
+        # Those of arms that want others than a pretrained base.
+        "frozen_learning_rate": 1e-2, "scratch_learning_rate": 3e-4 if size.width >= 512 else 1e-3,
+    }  # fmt: skip
+
+
+def size_of(operations: float) -> Size:
+    """The shape that is the best one for so many operations."""
+    return largest(lambda size: operations)
+
+
+def largest(operations_on: Callable[[Size], float]) -> Size:
+    """The largest shape that gets its operations, given those that are to be had on each."""
+    chosen = SIZES[0]
+    for size in SIZES[1:]:
+        if operations_on(size) < size.operations:
+            break
+        chosen = size
+    return chosen
+
+
+def most_passes(objective: str, dropout: float) -> int:
+    """How often a base can read a text with profit."""
+    has_dropout = objective != "causal" and dropout > 0
+    return MOST_WITH_DROPOUT if has_dropout else MOST_PASSES.get(objective, MOST_PASSES["masked"])
+
+
+def step_operations(work: Workload) -> float:
+    """Of one step, forward and backward."""
+    counted = per_text(work.config, work.head, work.lengths, masked_share=work.masked_share)
+    return float(work.batch * (counted.forward + counted.backward))
