@@ -8,6 +8,7 @@ PRESET, TRANSLATION_PRESET = "tiny", "transformer-tiny"
 # Tokens in a step, by the kind of device.
 PRETRAIN_BATCH_TOKENS = {"cpu": 1_024, "cuda": 65_536}
 TRANSLATION_BATCH_TOKENS = {"cpu": 2_048, "cuda": 16_384}
+PRETRAIN_TIME = "30m"  # at most, where neither a duration nor a shape is given
 STUDY_EPOCHS = 3.0  # of the pretraining of a study
 FINETUNE_EPOCHS = 10.0  # of classification and of translation
 

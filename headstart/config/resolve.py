@@ -11,9 +11,6 @@ from headstart.errors import UserError
 
 S = TypeVar("S", bound=Settings)
 
-# Weights that know something already want smaller steps.
-SCRATCH_LEARNING_RATE, START_LEARNING_RATE = 1e-3, 3e-4
-
 
 def pretraining_learning_rate(model: ModelConfig) -> float:
     """A peak learning rate by width: 3e-3 at 128, 8e-4 at 768; a third of it with post-norm.
@@ -21,6 +18,13 @@ def pretraining_learning_rate(model: ModelConfig) -> float:
     At a third of it, the base of the embedded corpus learned its grammar but not its sentiment (docs/findings.md).
     """
     return 3e-3 * (128 / model.width) ** 0.75 / (3 if model.norm_place == "post" else 1)
+
+
+def finetuning_learning_rate(width: int, is_pretrained: bool) -> float:
+    """By docs/recipes.md: weights that know something already want smaller steps, and so do wide models."""
+    if is_pretrained:
+        return 3e-4 if width < 512 else 1e-4
+    return 1e-3 if width < 512 else 3e-4
 
 
 def resolved(given: S, task: str, model: ModelConfig, device: str) -> S:
@@ -50,4 +54,4 @@ def _learning_rate(task: str, model: ModelConfig, start: str) -> float:
         return pretraining_learning_rate(model)
     if task == "translation":  # 1e-3 at 256, as the schedule of 2017 has it after 4,000 steps of warm-up
         return 1e-3 * (256 / model.width) ** 0.5
-    return SCRATCH_LEARNING_RATE if start == "scratch" else START_LEARNING_RATE
+    return finetuning_learning_rate(model.width, start != "scratch")

@@ -61,7 +61,8 @@ class OptimizerConfig(Settings):
     tensor (queries, keys and values; gate and input) separately."""
 
     learning_rate: Annotated[float, Bound(0, 100, is_open=True)] = 0.0
-    """Peak learning rate of AdamW (default: by the width; in fine-tuning 1e-3 from scratch, 3e-4 from a start)."""
+    """Peak learning rate of AdamW (default: by the width; in fine-tuning 1e-3 from scratch and 3e-4 from a start,
+    3e-4 and 1e-4 from a width of 512 on)."""
 
     muon_lr: Annotated[float, Bound(0, 100, is_open=True)] = 0.005
     """Peak learning rate of Muon."""
@@ -108,7 +109,8 @@ class Duration(TimeLimit):
     """Updates of the weights. More than a finished run has extends it."""
 
     epochs: Annotated[float, POSITIVE] = field(0.0, identity=False)
-    """Passes over the data, instead of steps (default: 1 in pretraining, 10 in fine-tuning)."""
+    """Passes over the data, instead of steps (default: 10 in fine-tuning; in pretraining 1, or with the recipe's shape
+    as many as pay, in half an hour at most)."""
 
 
 class Schedule(Settings):
@@ -322,7 +324,8 @@ class Preset(Settings):
     """What a base from scratch is."""
 
     preset: str = ""
-    """Shape of a base from scratch (default: tiny; transformer-tiny for translation)."""
+    """Shape of a base from scratch (default: the recipe's, by the text and the time; transformer-tiny for translation;
+    tiny where fields of the model are given)."""
 
 
 # ---- the settings of each verb ----------------------------------------------------------------------------

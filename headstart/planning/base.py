@@ -4,9 +4,11 @@ A study takes it, and so do a pretraining and a fine-tuning to which nobody gave
 benchmarks/recipes.py, and from 1e16 operations on off benchmarks/cls-books.toml.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from headstart.config.resolve import finetuning_learning_rate
 from headstart.planning.operations import per_text
 from headstart.planning.workload import BYTES_A_TOKEN, Workload
 
@@ -36,12 +38,17 @@ MASKED_FROM = 6e14
 REGULARISED_FROM = 3e15
 """Operations from which dropout in pretraining and R-Drop in fine-tuning were part of what worked."""
 
+TRIPLED_WORTH = (0.5, 2.5)
+"""Points that three times the operations added with 200 labels, where that was measured: the least and the most."""
+
 MOST_PASSES = {"causal": 8, "masked": 40}  # over the corpus; beyond, a small model learns it by heart
 MOST_WITH_DROPOUT = 80  # passes of a masked base
 LEAST_VOCAB, MOST_VOCAB, BYTES_A_WORD = 1_000, 8_000, 250  # bytes of corpus for each token of the vocabulary
 LONGEST = {False: 256, True: 512}  # tokens of a block; where it is regularised, longer ones pay
 CONTEXT = 512
 PRESET = "modern-small"  # what the shape overrides
+SHAPELESS = {"dropout", "attention_dropout", "ffn_dropout"}
+"""Fields of the model that leave its shape to the recipe."""
 
 
 class BaseRecipe(NamedTuple):
@@ -77,12 +84,12 @@ def base_recipe(size: Size, corpus_tokens: float, text_tokens: float) -> BaseRec
 def finetune_recipe(size: Size) -> dict[str, Any]:
     """How a base of this size is fine-tuned; of several learning rates the first is the best for most tasks."""
     is_regularised = size.operations >= REGULARISED_FROM
+    scratch, pretrained = (finetuning_learning_rate(size.width, is_pretrained) for is_pretrained in (False, True))
     return {
         "pooling": "mean", "average": "tail", "dropout": 0.1, "epochs": 4.0 if is_regularised else 3.0,
-        "r_drop": 1.0 if is_regularised else 0.0,
-        "learning_rates": [1e-4, 3e-4] if size.width >= 512 else [3e-4, 1e-3],
+        "r_drop": 1.0 if is_regularised else 0.0, "learning_rates": [pretrained, scratch],
         # Those of arms that want others than a pretrained base.
-        "frozen_learning_rate": 1e-2, "scratch_learning_rate": 3e-4 if size.width >= 512 else 1e-3,
+        "frozen_learning_rate": 1e-2, "scratch_learning_rate": scratch,
     }  # fmt: skip
 
 
@@ -111,3 +118,9 @@ def step_operations(work: Workload) -> float:
     """Of one step, forward and backward."""
     counted = per_text(work.config, work.head, work.lengths, masked_share=work.masked_share)
     return float(work.batch * (counted.forward + counted.backward))
+
+
+def worth(factor: float) -> tuple[float, float]:
+    """The points that so many times the operations may add with 200 labels: the least and the most."""
+    low, high = TRIPLED_WORTH
+    return low * math.log(factor, 3), high * math.log(factor, 3)

@@ -199,7 +199,7 @@ def prepare(
         directory, config, model, labels.labels, learning_rates_of(config.finetune, model), device,
         float(np.mean(lengths)), {}, facts,
     )  # fmt: skip
-    steps = _pretraining_steps(data, tokenizer, log) if corpus else {}  # counts the corpus too
+    data = with_steps(data, _asked_steps(data, tokenizer, log)) if corpus else data
     facts["model"] = {
         "preset": "the start's" if config.study.start else config.study.preset,
         "parameters": total(data.model_for(arms[-1].objective), data.head),
@@ -207,7 +207,7 @@ def prepare(
         "description": f"{model.depth} layers, {model.width} wide, {model.heads} heads, "
         f"feed-forward {model.ffn}, {model.positions} positions, a vocabulary of {model.vocab:,}",
     }
-    return dataclasses.replace(data, steps=steps)
+    return data
 
 
 # ---- labelled rows ------------------------------------------------------------------------------------------
@@ -346,24 +346,31 @@ def _model(config: StudyConfig, overrides: dict[str, Any], tokenizer: Tokenizer)
     return preset(config.study.preset, **{**overrides, "vocab": tokenizer.size})
 
 
-def _pretraining_steps(data: StudyData, tokenizer: Tokenizer, log: Log) -> dict[str, list[int]]:
-    """The first objective gets the epochs or steps that were asked for, the others as many operations."""
-    config, first = data.config, cast(PretrainObjective, data.config.study.objectives[0])
-    steps: dict[str, list[int]] = {}
+def _asked_steps(data: StudyData, tokenizer: Tokenizer, log: Log) -> list[int]:
+    """The steps of each phase that were asked for, or that its epochs are; counts the corpus too."""
+    config, asked = data.config, []
     for phase in config.pretrain:
         files, weights = ([weighted_path(path)[part] for path in data.corpus_of(phase)] for part in (0, 1))
         read: Any = {"corpus": files, "weights": weights, "valid": phase.valid, "documents": phase.documents}
         reading = config.reading.part(DataConfig, **read)
+        first = cast(PretrainObjective, config.study.objectives[0])
         steps_in_epochs, stores = planned_steps(phase, reading, first, tokenizer, Console(log))
-        asked = phase.steps or steps_in_epochs
+        asked.append(phase.steps or steps_in_epochs)
         counted = data.facts["data"].setdefault("corpus_total", dict.fromkeys(_COUNTED.values(), 0))
         for store in stores:
             for of_header, name in _COUNTED.items():
                 counted[name] += getattr(store.header, of_header)
-        for objective in config.study.objectives:
-            ratio = text_operations(data, first, phase) / text_operations(data, objective, phase)
-            steps.setdefault(objective, []).append(max(1, round(asked * ratio)))
-    return steps
+    return asked
+
+
+def with_steps(data: StudyData, asked: list[int]) -> StudyData:
+    """The first objective has these steps in each phase of pretraining, the others as many operations."""
+    first, *others = data.config.study.objectives
+    steps = {first: asked}
+    for objective in others:
+        ratios = [text_operations(data, first, p) / text_operations(data, objective, p) for p in data.config.pretrain]
+        steps[objective] = [max(1, round(number * ratio)) for number, ratio in zip(asked, ratios, strict=True)]
+    return dataclasses.replace(data, steps=steps)
 
 
 # ---- operations: what a study costs by its design alone -------------------------------------------------------

@@ -101,12 +101,15 @@ def settings_of(data: StudyData, given: StudyConfig, model: dict[str, Any]) -> d
     return config
 
 
-def check_same(directory: Path, settings: dict[str, Any]) -> None:
-    """Refuse a command that differs from the one that began this directory in what its trials hang on."""
+def check_same(directory: Path, settings: dict[str, Any], *, has_final_steps: bool = True) -> None:
+    """Refuse a command that differs from the one that began this directory in what its trials hang on.
+
+    Until the time that the first trials take has made them final, the steps of pretraining may differ.
+    """
     file = directory / "study.toml"
     if file.exists():
         kept, asked = read_toml(file), tomllib.loads(to_toml(settings))
-        before, now = (_compared(_with_defaults(one, str(file))) for one in (kept, asked))
+        before, now = (_compared(_with_defaults(one, str(file)), has_final_steps) for one in (kept, asked))
         differing = [
             f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
             for key in sorted({*before, *now}, key=lambda key: (key.startswith("content."), key))
@@ -126,7 +129,7 @@ def _with_defaults(settings: dict[str, Any], file: str) -> dict[str, Any]:
     return tomllib.loads(to_toml({**full, **apart}))
 
 
-def _compared(settings: dict[str, Any]) -> dict[str, Any]:
+def _compared(settings: dict[str, Any], has_final_steps: bool) -> dict[str, Any]:
     """By name what may not change; files are compared by their content, wherever they are."""
     phases = settings.pop("pretrain", [])
     contents = {f"{name} file": digest for name, digest in settings.pop("content", {}).items()}
@@ -136,5 +139,7 @@ def _compared(settings: dict[str, Any]) -> dict[str, Any]:
         f"{section}.{key}": value
         for section, values in sections.items()
         for key, value in values.items()
-        if key not in _FILES and not (section == "study" and key in _MAY_GROW)
+        if key not in _FILES
+        and not (section == "study" and key in _MAY_GROW)
+        and not (section.startswith("pretrain ") and key == "steps" and not has_final_steps)
     }

@@ -5,7 +5,6 @@ directory/  study.toml  data/  tokenizer/  pretrain/OBJECTIVE-sN/  trials/ARM-bN
 
 import dataclasses
 import functools
-import json
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -30,7 +29,8 @@ from headstart.study.execution.workers import run_in_processes
 from headstart.study.given_data import given_data
 from headstart.study.model import keep_model
 from headstart.study.recipes.costs import Sizes
-from headstart.study.recipes.recipe import Question, with_recipe
+from headstart.study.recipes.recipe import RECIPE, Question, with_recipe
+from headstart.study.recipes.timing import Times, is_timed, retimed
 from headstart.study.record import StudyRecord
 from headstart.study.results import summarise
 from headstart.study.settings import check_same, demo_config, settings_of, with_demo, with_start
@@ -81,6 +81,7 @@ def study(
     `time` in the settings, or data without settings, a recipe fills in what is not given; `given` names settings
     (study.seeds) that it leaves alone although they have their default value.
     """
+    started = time.monotonic()
     is_demo = config is None and corpus is None and train is None
     usual = demo_config() if is_demo else StudyConfig(study=StudyPart(time=STUDY_TIME))
     config, directory = config or usual, Path(out)
@@ -107,13 +108,19 @@ def study(
         on_gpu = choose(device).device.type == "cuda"
         data = dataclasses.replace(data, device="cuda" if on_gpu else "cpu")
         settings = settings_of(data, asked, fields)
-        check_same(directory, settings)
-        pretrainings = _pretrainings(data)
-        tasks = _tasks(data, pretrainings)
-        log(_summary(data, tasks))
+        check_same(directory, settings, has_final_steps=not is_timed(directory))
+        log(_summary(data, _tasks(data)))
         at_once, run = _engine(data, jobs, engine, ray_address)
-        task_results = _run_missing(data, tasks, at_once, run, on_progress, log)
-        record = summarise(data, pretrainings, task_results, command or ["headstart", "study"], settings)
+        execution = _Execution(data, at_once, run, on_progress, log, time.monotonic() - started)
+        task_results = {}
+        if is_timed(directory):
+            task_results = execution.run(data, needs_base=False)
+            data, recipe = retimed(data, execution.times, log)
+            settings = settings_of(data, asked, fields)
+            check_same(directory, settings, has_final_steps=False)
+            atomic_write(directory / RECIPE, recipe.to_json())  # now that study.toml has the steps
+        task_results |= execution.run(data)
+        record = summarise(data, _pretrainings(data), task_results, command or ["headstart", "study"], settings)
         record = dataclasses.replace(record, kept_model=keep_model(data, record))
         atomic_write(directory / "study.json", record.to_json())
     return record
@@ -132,22 +139,35 @@ def _pretrainings(data: StudyData) -> list[Pretraining]:
     return pretrainings
 
 
-def _tasks(data: StudyData, pretrainings: list[Pretraining]) -> list[ScheduledTask]:
+def _tasks(data: StudyData) -> list[ScheduledTask]:
     """Pretrainings first, because many trials wait for them; then the trials that wait for none.
 
     A pretraining has a GPU to itself: beside others it was lost to "unspecified launch failure" (docs/findings.md).
     """
-    is_gpu, tasks = data.device == "cuda", []
-    for task in pretrainings:
-        cost = pretraining_operations(data, task.objective)
-        tasks.append(ScheduledTask(task.name, (data, task), cost, device="whole gpu" if is_gpu else "cpu"))
+    is_gpu, tasks, threads = data.device == "cuda", [], data.config.study.threads
+    for task in _pretrainings(data):
+        cost, device = pretraining_operations(data, task.objective), "whole gpu" if is_gpu else "cpu"
+        tasks.append(ScheduledTask(task.name, (data, task), cost, device=device, threads=threads))  # type: ignore[arg-type]
     for trial in trials_of(data.config.study):
         base = Pretraining.of(trial, data.config.study)
         cost = max(trial_operations(data, trial), 1.0)
         after = [*([base.name] if base else []), *(other.name for other in data.trials_before(trial))]
-        is_network = is_gpu and trial.arm.kind not in WITHOUT_STEPS
-        tasks.append(ScheduledTask(trial.name, (data, trial), cost, tuple(after), "gpu" if is_network else "cpu"))
+        is_network = trial.arm.kind not in WITHOUT_STEPS
+        tasks.append(
+            ScheduledTask(
+                trial.name, (data, trial), cost, tuple(after), "gpu" if is_gpu and is_network else "cpu",
+                threads if is_network else 1,
+            )
+        )  # fmt: skip
     return sorted(tasks, key=lambda task: (isinstance(task.argument[1], Trial), bool(task.after)))
+
+
+def _needs_base(task: ScheduledTask) -> bool:
+    """Whether a task is a pretraining, waits for one, or runs beside it: on a GPU's CPU the baselines do."""
+    data, what = task.argument
+    if isinstance(what, Pretraining) or what.arm.kind in (*PRETRAINED, "imported", "scratch-long"):
+        return True
+    return data.device == "cuda" and what.arm.kind in WITHOUT_STEPS
 
 
 def work(argument: tuple[StudyData, Pretraining | Trial], on_share: OnShare) -> None:
@@ -182,59 +202,48 @@ def _engine(data: StudyData, jobs: int | None, engine: Engine, address: str | No
     cores = available_cores()
     room = min(max(1, cores // threads), GPU_JOBS if is_gpu else cores)
     if engine == "processes":
-        return jobs or room, run_in_processes
+        return jobs or room, functools.partial(run_in_processes, threads=threads)
     resources = TaskResources(threads, 1 / GPU_JOBS if is_gpu else 0.0)
     at_once = jobs or (None if address else room)
     return at_once, functools.partial(run_on_ray, resources=resources, address=address)
 
 
-def _run_missing(
-    data: StudyData, tasks: list[ScheduledTask], jobs: int | None, run: RunTasks, on_progress: OnProgress, log: Log
-) -> dict[str, TaskResult]:
-    """Run the tasks that are not done yet, and keep their times in timing.json."""
-    missing = [task for task in tasks if not _is_done(task)]
-    names = {task.name for task in missing}
-    waiting = [dataclasses.replace(t, after=tuple(n for n in t.after if n in names)) for t in missing]
-    costs = {task.name: task.cost for task in tasks}
-    total, before = sum(costs.values()), sum(cost for name, cost in costs.items() if name not in names)
-    running: dict[str, float] = {}
-    finished: list[str] = []
-    times = _Times(data, jobs)
+class _Execution:
+    """Runs the tasks that are not done yet, and keeps their times in timing.json."""
 
-    def report() -> None:
-        done = before + sum(costs[name] for name in finished) + sum(costs[n] * s for n, s in running.items())
-        count = len(tasks) - len(missing) + len(finished)
-        on_progress(StudyProgress(done, total, count, len(tasks), dict(running)))
+    def __init__(
+        self, data: StudyData, jobs: int | None, engine: RunTasks, on_progress: OnProgress, log: Log, seconds: float
+    ) -> None:
+        self._jobs, self._engine, self._on_progress, self._log = jobs, engine, on_progress, log
+        facts = {"jobs": jobs, "threads": data.config.study.threads, "machine": machine_of(data).facts()}
+        self.times = Times(data.directory / "timing.json", seconds, facts)
 
-    def on_share(name: str, share: float) -> None:
-        running[name] = share
+    def run(self, data: StudyData, needs_base: bool = True) -> dict[str, TaskResult]:
+        """All tasks, or those that need no base."""
+        tasks = _tasks(data)
+        missing = [task for task in tasks if not _is_done(task)]
+        names = {task.name for task in missing}
+        waiting = [dataclasses.replace(t, after=tuple(n for n in t.after if n in names)) for t in missing]
+        chosen = [task for task in waiting if needs_base or not _needs_base(task)]
+        costs = {task.name: task.cost for task in tasks}
+        total, before = sum(costs.values()), sum(cost for name, cost in costs.items() if name not in names)
+        running: dict[str, float] = {}
+        finished: list[str] = []
+
+        def report() -> None:
+            done = before + sum(costs[name] for name in finished) + sum(costs[n] * s for n, s in running.items())
+            count = len(tasks) - len(missing) + len(finished)
+            self._on_progress(StudyProgress(done, total, count, len(tasks), dict(running)))
+
+        def on_share(name: str, share: float) -> None:
+            running[name] = share
+            report()
+
+        def on_result(result: TaskResult) -> None:
+            running.pop(result.name, None)
+            finished.append(result.name)
+            self.times.add(result)
+            report()
+
         report()
-
-    def on_result(result: TaskResult) -> None:
-        running.pop(result.name, None)
-        finished.append(result.name)
-        times.add(result)
-        report()
-
-    report()
-    return run(waiting, work, jobs, on_share=on_share, on_result=on_result, log=log)
-
-
-class _Times:
-    """timing.json: how long each task took, over all calls."""
-
-    def __init__(self, data: StudyData, jobs: int | None) -> None:
-        self.file, study = data.directory / "timing.json", data.config.study
-        self.times: dict[str, Any] = {"seconds": 0.0, "pretraining": {}, "trials": {}}
-        if self.file.exists():
-            self.times |= json.loads(self.file.read_bytes())
-        self.times |= {"jobs": jobs, "threads": study.threads, "machine": machine_of(data).facts()}
-        self._since = time.monotonic()
-
-    def add(self, result: TaskResult) -> None:
-        kind = "trials" if "-b" in result.name else "pretraining"
-        self.times[kind][result.name] = self.times[kind].get(result.name, 0.0) + round(result.seconds, 2)
-        now = time.monotonic()
-        self.times["seconds"] = round(self.times["seconds"] + now - self._since, 2)
-        self._since = now
-        atomic_write(self.file, json.dumps(self.times, indent=1).encode() + b"\n")
+        return self._engine(chosen, work, self._jobs, on_share=on_share, on_result=on_result, log=self._log)

@@ -28,7 +28,7 @@ def files(tmp_path_factory):
 def in_this_process(monkeypatch):
     """Tasks one after the other, and no process is started for them."""
 
-    def run_in_processes(tasks, work, jobs, *, on_share, on_result, log):
+    def run_in_processes(tasks, work, jobs, *, threads, on_share, on_result, log):
         for task in tasks:
             work(task.argument, lambda share: None)
             on_result(TaskResult(task.name, None, 0.0))

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -136,10 +136,11 @@ def _restored_sigterm() -> Iterator[None]:
 
 def run_on_ray(
     tasks: Iterable[ScheduledTask], work: Work, jobs: int | None, *, resources: TaskResources,
-    address: str | None = None, **callbacks: Callable[..., None],
+    address: str | None = None, **callbacks: Any,
 ) -> dict[str, TaskResult]:  # fmt: skip
     """Run every task, at most `jobs` at once (None: as many as the cluster has room for)."""
-    waiting = [dataclasses.replace(task, device="cpu") for task in tasks]  # Ray gives out the GPUs of all nodes
+    # Ray gives out the cores and the GPUs of all nodes.
+    waiting = [dataclasses.replace(task, device="cpu", threads=1) for task in tasks]
     if not waiting:
         return {}
     with cluster(address, resources, jobs or 1) as ray:

@@ -2,7 +2,8 @@
 
 A failed task does not stop the others. A task whose process dies is retried, because every task resumes from its
 checkpoint; after three deaths without progress it has failed. A task that runs out of memory beside others is
-retried with fewer tasks at a time. A task that wants a whole GPU runs beside no other task on it.
+retried with fewer tasks at a time. A task that wants a whole GPU runs beside no other task on it. There is room for
+`jobs` tasks of `threads` threads each, and for more of those that need fewer.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,6 +23,7 @@ class ScheduledTask:
     cost: float = 1.0
     after: tuple[str, ...] = ()
     device: Literal["cpu", "gpu", "whole gpu"] = "cpu"
+    threads: int = 1
 
 
 class TaskResult(NamedTuple):
@@ -47,15 +49,17 @@ class Scheduler:
         tasks: Iterable[ScheduledTask],
         jobs: int,
         *,
+        threads: int = 1,
         on_share: Callable[[str, float], None] = lambda name, share: None,
         on_result: Callable[[TaskResult], None] = lambda result: None,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Runs at most `jobs` tasks at once."""
+        """Runs at most `jobs` tasks of so many threads at once."""
         self.results: dict[str, TaskResult] = {}
-        self._jobs, self._waiting = jobs, list(tasks)
+        self._threads, self._most = jobs * threads, jobs * threads  # of all tasks at once; and tasks at once
+        self._waiting = list(tasks)
         self._running: dict[str, bool] = {}  # whether another task has run beside it
-        self._devices = {task.name: task.device for task in self._waiting}
+        self._tasks = {task.name: task for task in self._waiting}
         self._on_share, self._on_result, self._log = on_share, on_result, log
         self._reached: dict[str, float] = {}
         # The share at the last progress, and deaths since then.
@@ -74,12 +78,15 @@ class Scheduler:
                     self._record(task, f"{name} failed, and this task depends on it", 0.0)
                     break
         ready = [task for task in self._waiting if all(name in self.results for name in task.after)]
-        used = {self._devices[name] for name in self._running}
+        used = {self._tasks[name].device for name in self._running}
+        room = self._threads - sum(self._tasks[name].threads for name in self._running)
         started: list[ScheduledTask] = []
         for task in ready:
             others = {"cpu": set(), "gpu": {"whole gpu"}, "whole gpu": {"gpu", "whole gpu"}}[task.device]
-            if len(self._running) + len(started) < self._jobs and not used & others:
+            has_room = task.threads <= room and len(self._running) + len(started) < self._most
+            if has_room and not used & others:
                 started.append(task)
+                room -= task.threads
             used.add(task.device)  # also where it waits: it is next
         for task in started:
             self._waiting.remove(task)
@@ -99,9 +106,9 @@ class Scheduler:
         if not end.is_out_of_memory or not was_beside_others:
             self._record(task, end.error, seconds)
             return
-        self._jobs = max(1, self._jobs - 1)
+        self._most = max(1, self._most - 1)
         self._waiting.append(task)
-        self._log(f"{task.name}: out of memory beside other tasks; retrying with {self._jobs} at a time")
+        self._log(f"{task.name}: out of memory beside other tasks; retrying with {self._most} at a time")
 
     def lose(self, task: ScheduledTask, reason: str, seconds: float) -> None:
         """The process of a task died."""

@@ -56,10 +56,10 @@ class _Worker:
 
 
 def run_in_processes(
-    tasks: Iterable[ScheduledTask], work: Work, jobs: int, **callbacks: Callable[..., None]
+    tasks: Iterable[ScheduledTask], work: Work, jobs: int, *, threads: int = 1, **callbacks: Any
 ) -> dict[str, TaskResult]:
-    """Run every task, at most `jobs` at once; `callbacks` as Scheduler takes them."""
-    pool = ProcessPool(Scheduler(tasks, jobs, **callbacks), work)
+    """Run every task, at most `jobs` of so many threads at once; `callbacks` as Scheduler takes them."""
+    pool = ProcessPool(Scheduler(tasks, jobs, threads=threads, **callbacks), work)
     with StopRequests() as requests:
         try:
             pool.run(requests)

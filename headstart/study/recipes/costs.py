@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headstart.config.defaults import PRETRAIN_BATCH_TOKENS, STUDY_EPOCHS, VALID_SHARE
 from headstart.config.model import HeadConfig, ModelConfig
 from headstart.config.study import PretrainPart, StudyConfig
@@ -30,14 +32,22 @@ class Sizes:
     valid_rows: int
     test_rows: int
     classes: int = 0
+    text_quantiles: tuple[float, ...] = ()
+    """Tokens of the labelled texts, from the shortest to the longest."""
 
     @classmethod
     def of(cls, config: StudyConfig, sets: Mapping[str, LabelledSet]) -> "Sizes":
         """Of the corpus by its bytes, and of the labelled rows as they are read and split."""
-        texts = sets["train"].whole_texts
-        tokens = sum(len(text.encode()) for text in texts) / BYTES_A_TOKEN / len(texts) + 2
+        tokens = [len(text.encode()) / BYTES_A_TOKEN + 2 for text in sets["train"].whole_texts]
+        quantiles = tuple(np.quantile(tokens, np.linspace(0, 1, 101)).tolist())
         rows, valid, test = (len(sets[name]) for name in ("train", "valid", "test"))
-        return cls(_corpus_tokens(config), rows, tokens, valid, test, len(set(sets["train"].labels)))
+        classes, mean = len(set(sets["train"].labels)), sum(tokens) / rows
+        return cls(_corpus_tokens(config), rows, mean, valid, test, classes, quantiles)
+
+    def tokens_read(self, longest: int) -> int:
+        """Of a labelled text on average, where longer ones are truncated."""
+        lengths = [min(tokens, longest) for tokens in self.text_quantiles or (self.text_tokens,)]
+        return max(1, round(sum(lengths) / len(lengths)))
 
 
 @dataclass(frozen=True)
@@ -71,11 +81,10 @@ class Workloads:
         finetune, model = self.config.finetune, self.model
         if finetune.dropout is not None:
             model = dataclasses.replace(model, dropout=finetune.dropout)
-        longest = min(finetune.length or model.context, model.context)
+        length = self.sizes.tokens_read(min(finetune.length or model.context, model.context))
         return Workload(
             config=dataclasses.replace(model, direction=arm.direction), head=HeadConfig(kind="classification"),
-            batch=finetune.batch * (2 if finetune.r_drop else 1),
-            lengths=Lengths(max(1, min(longest, round(self.sizes.text_tokens)))), device=self.device,
+            batch=finetune.batch * (2 if finetune.r_drop else 1), lengths=Lengths(length), device=self.device,
             precision=self.precision, reading="padded", average=finetune.average != "none",
             freeze="base" if arm.kind == "frozen" else None,
         )  # fmt: skip

@@ -27,6 +27,7 @@ from headstart.planning.base import (
     largest,
     most_passes,
     step_operations,
+    worth,
 )
 from headstart.planning.figures import format_duration
 from headstart.planning.workload import BYTES_A_TOKEN, Workload
@@ -37,6 +38,7 @@ from headstart.study.execution.workers import run_in_processes
 from headstart.study.recipes.costs import Sizes, Workloads
 from headstart.training.calibration.calibrate import stretches
 
+RECIPE = "recipe.json"
 Sections = dict[str, dict[str, Any]]  # settings by part: study, tokenizer, pretrain, finetune, model
 
 
@@ -47,14 +49,11 @@ SECONDS_A_MEGABYTE = {"cpu": 3.5, "cuda": 0.8}  # of the text: read, searched fo
 TFIDF_SECONDS_A_MEGABYTE = 1.5  # of the labelled texts, for each trial of TF-IDF
 TRIAL_SECONDS = {"cpu": 1.5, "cuda": 3.0}  # to start a trial, besides its steps
 SIDE_BY_SIDE = {"cpu": 1, "cuda": 4}  # trials at once: on a CPU each has all cores
+BASELINES_AT_ONCE = {"cpu": 2, "cuda": 4}  # of one core each
 SPEED_UP = {"cpu": 1.0, "cuda": 1.5}  # of the steps of trials side by side
 EVALUATION_SHARE = 1 / 3  # of a step's time, forward alone
 LEAST_SHARE = 0.25  # of the time for pretraining, even where the trials take longer
 PLANS = ((5, 2), (5, 1), (3, 1), (2, 1), (1, 1))  # seeds, learning rates: the first that fits is taken
-_WORTH = (
-    "Three times the operations of pretraining were worth 0.5 to 2.5 points with 200 labels, where that was measured "
-    "(docs/recipes.md)."
-)
 
 
 class Question(NamedTuple):
@@ -93,11 +92,20 @@ class Recipe(NamedTuple):
 
     settings: Sections
     sentences: list[str]
+    forecast: dict[str, float] | None = None
+    """What the steps of pretraining were reckoned with, in seconds, until they are final (recipes/timing.py)."""
+
+    @classmethod
+    def read(cls, file: Path) -> "Recipe":
+        return cls(**json.loads(file.read_bytes()))
+
+    def to_json(self) -> bytes:
+        return json.dumps(self._asdict(), indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 def with_recipe(question: Question, directory: Path, log: Log) -> tuple[StudyConfig, dict[str, Any]]:
     """The settings with the recipe's, and the fields of the model; chosen once, and kept in the directory."""
-    file = directory / "recipe.json"
+    file = directory / RECIPE
     if not file.exists():
         log("measuring this machine, to choose a recipe")
         # In another process: threads and a GPU that were used here would be lost to the workers.
@@ -105,7 +113,7 @@ def with_recipe(question: Question, directory: Path, log: Log) -> tuple[StudyCon
         if ended.error:
             fix = "give --preset and --pretrain-steps"
             raise RunFailed(f"no recipe could be chosen: {ended.error}", fix=fix)
-    recipe = Recipe(**json.loads(file.read_bytes()))
+    recipe = Recipe.read(file)
     for sentence in recipe.sentences:
         log(sentence)
     return question.answered(recipe.settings)
@@ -114,8 +122,22 @@ def with_recipe(question: Question, directory: Path, log: Log) -> tuple[StudyCon
 def decide(argument: tuple[Question, Path], on_share: Callable[[float], None]) -> None:
     """Choose a recipe and keep it, in a worker's process."""
     question, file = argument
-    recipe = Decision(question).recipe()
-    atomic_write(file, json.dumps(recipe._asdict(), indent=1, ensure_ascii=False).encode() + b"\n")
+    atomic_write(file, Decision(question).recipe().to_json())
+
+
+def steps_in(seconds: float, taken: float, forecast: dict[str, float]) -> int:
+    """The steps of each phase of pretraining, where everything else takes so long."""
+    left = ((1 - SPARE_SHARE) * seconds - taken) / forecast["bases"] - forecast["evaluating"]
+    left = max(left, LEAST_SHARE * seconds / forecast["bases"])
+    return max(1, int(min(left / forecast["step"], forecast["most"]) // forecast["phases"]))
+
+
+class TrialSeconds(NamedTuple):
+    """What the trials of a study take: those without a network, those from scratch, and those from a base."""
+
+    baselines: float
+    from_scratch: float
+    from_base: float
 
 
 class Decision:
@@ -131,6 +153,7 @@ class Decision:
         self.machine = choose(question.device, study.precision, self.threads, fast=study.fast)
         self.machine.prepare()
         self.kind: Any = self.machine.device.type
+        self.is_gpu = self.kind == "cuda"
         self.tokens = sum(self.sizes.corpus_tokens) + self.sizes.rows * self.sizes.text_tokens
         megabytes = self.tokens * BYTES_A_TOKEN / 1e6
         self.setup = START_SECONDS[self.kind] + SECONDS_A_MEGABYTE[self.kind] * megabytes
@@ -139,21 +162,26 @@ class Decision:
         size, step = self._size()
         settings = self._settings(size)
         works = self._works(settings)
-        beside, trials = self._plan(works, settings, self._measured(works.trial(arms_of(works.config.study)[-1])))
-        study = self.question.answered(settings)[0].study
-        bases = len(study.objectives) * min(study.pretrain_seeds, study.seeds) * (1 + ("shuffled" in study.arms))
-        phase, objective = works.config.pretrain[0], study.objectives[0]
-        work = works.pretraining(phase, objective)
-        pass_steps = self._pass_steps(work)
-        evaluating = phase.evaluations * VALID_SHARE * EVALUATION_SHARE * pass_steps * step
-        left = (1 - SPARE_SHARE) * self.seconds - self.setup - trials
-        left = max(left / bases - evaluating, LEAST_SHARE * self.seconds / bases)
-        most = most_passes(objective, work.config.dropout) * pass_steps
-        settings["pretrain"]["steps"] = max(1, int(min(left / step, most)) // len(works.config.pretrain))
+        trials = self._plan(works, settings, self._measured(works.trial(arms_of(works.config.study)[-1])))
+        study, phase = self.question.answered(settings)[0].study, works.config.pretrain[0]
+        work = works.pretraining(phase, study.objectives[0])
+        pass_steps, phases = self._pass_steps(work), len(works.config.pretrain)
+        forecast = {
+            "step": step, "phases": phases, "most": most_passes(study.objectives[0], work.config.dropout) * pass_steps,
+            "bases": len(study.objectives) * min(study.pretrain_seeds, study.seeds) * (1 + ("shuffled" in study.arms)),
+            "evaluating": phase.evaluations * VALID_SHARE * EVALUATION_SHARE * pass_steps * step,
+            "from_scratch": trials.from_scratch, "from_base": trials.from_base,
+        }  # fmt: skip
+        own = trials.from_scratch + trials.from_base + (0.0 if self.is_gpu else trials.baselines)
+        settings["pretrain"]["steps"] = steps_in(self.seconds, self.setup + own, forecast)
         phase = self.question.answered(settings)[0].pretrain[0]
-        steps = len(works.config.pretrain) * works.pretraining_steps(phase, self.tokens, work)
-        seconds = max(beside, bases * (steps * step + evaluating))
-        return Recipe(settings, self._sentences(settings, work, steps, (seconds, trials)))
+        steps = phases * works.pretraining_steps(phase, self.tokens, work)
+        pretraining = forecast["bases"] * (steps * step + forecast["evaluating"])
+        if self.is_gpu:  # which a pretraining has to itself: the baselines are computed beside it
+            pretraining = max(pretraining, trials.baselines)
+        is_given = self.question.is_given("pretrain", self.question.config.pretrain[0], "steps")
+        sentences = self._sentences(settings, work, steps, (pretraining, own))
+        return Recipe(settings, sentences, None if is_given else forecast)
 
     # ---- the base -----------------------------------------------------------------------------------------------
 
@@ -194,8 +222,8 @@ class Decision:
 
     # ---- the trials ---------------------------------------------------------------------------------------------
 
-    def _plan(self, works: Workloads, settings: Sections, step: float) -> tuple[float, float]:
-        """Put in the seeds, learning rates and budgets for which there is time; returns what _trials_seconds does."""
+    def _plan(self, works: Workloads, settings: Sections, step: float) -> "TrialSeconds":
+        """Put in the seeds, learning rates and budgets for which there is time; returns what they take."""
         rates = settings["finetune"]["learning_rates"]
         budgets = default_budgets(self.sizes.rows, self.sizes.classes)
         fewer = [b for b in budgets if b != 800], [b for b in budgets if b in (200, budgets[-1])]
@@ -203,31 +231,29 @@ class Decision:
             settings["study"] |= {"seeds": seeds, "budgets": kept}
             settings["finetune"]["learning_rates"] = rates[:tries]
             config = self.question.answered(settings)[0]
-            seconds = self._trials_seconds(dataclasses.replace(works, config=config), step)
-            if seconds[1] <= TRIALS_SHARE * self.seconds:
+            seconds = self._trial_seconds(dataclasses.replace(works, config=config), step)
+            if sum(seconds[self.is_gpu :]) <= TRIALS_SHARE * self.seconds:
                 break
         return seconds
 
-    def _trials_seconds(self, works: Workloads, step: float) -> tuple[float, float]:
-        """Of the trials that run beside the pretraining, and of those that take their own time.
-
-        Beside a GPU, which a pretraining has to itself, a CPU computes TF-IDF; on a CPU everything takes turns.
-        """
+    def _trial_seconds(self, works: Workloads, step: float) -> "TrialSeconds":
         finetune, study, sizes = works.config.finetune, works.config.study, self.sizes
-        tries = len(learning_rates_of(finetune, works.model))
         text = step / finetune.batch * EVALUATION_SHARE
-        megabyte = TFIDF_SECONDS_A_MEGABYTE / SIDE_BY_SIDE[self.kind] * sizes.text_tokens * BYTES_A_TOKEN / 1e6
         scored = sizes.valid_rows + sizes.test_rows
+        megabyte = TFIDF_SECONDS_A_MEGABYTE / BASELINES_AT_ONCE[self.kind] * sizes.text_tokens * BYTES_A_TOKEN / 1e6
         baselines = ((len(study.budgets) - 1) * study.seeds + 1) * scored * megabyte + sizes.rows * megabyte
-        networks = 0.0
+        networks = {True: 0.0, False: 0.0}
         for arm in arms_of(study):
+            has_own_rate = getattr(finetune, f"{arm.kind}_learning_rate", None) is not None
+            tries = 1 if has_own_rate else len(learning_rates_of(finetune, works.model))
             for budget in () if arm.kind in WITHOUT_STEPS else study.budgets:
                 steps = steps_of(finetune, min(budget, sizes.rows))[0]
                 share = EVALUATION_SHARE if arm.kind == "frozen" else 1.0
                 seconds = tries * (steps * step * share + finetune.evaluations * sizes.valid_rows * text)
                 seconds = (seconds + scored * text) / SPEED_UP[self.kind]
-                networks += study.seeds * (seconds + tries * TRIAL_SECONDS[self.kind] / SIDE_BY_SIDE[self.kind])
-        return (baselines, networks) if self.kind == "cuda" else (0.0, baselines + networks)
+                seconds += tries * TRIAL_SECONDS[self.kind] / SIDE_BY_SIDE[self.kind]
+                networks[arm.kind == "scratch"] += study.seeds * seconds
+        return TrialSeconds(baselines, networks[True], networks[False])
 
     # ---- measuring ----------------------------------------------------------------------------------------------
 
@@ -271,4 +297,7 @@ class Decision:
             words.append("With more time there would be more seeds, learning rates or budgets.")
         if passes >= 0.85 * most_passes(objective, work.config.dropout):
             return [*words, "The base reads the text as often as it can use: more time would not help it."]
-        return [*words, _WORTH]
+        # Trials and reading take as long as before: what is added goes to the pretraining.
+        low, high = worth(1 + self.seconds / max(1.0, pretraining))
+        what = f"Twice the time ({format_duration(2 * self.seconds)}) may add {low:.1f} to {high:.1f} points"
+        return [*words, f"{what} with 200 labels, by what was measured on two other texts (docs/recipes.md)."]

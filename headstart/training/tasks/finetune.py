@@ -21,6 +21,8 @@ from headstart.inference.evaluate import Scores, labelled_scores, with_corpus_me
 from headstart.machine import Machine
 from headstart.model.model import Model
 from headstart.objectives.classification import classification_objective, evaluation_batch
+from headstart.planning.base import PRESET as BASE_PRESET
+from headstart.planning.base import SHAPELESS, SIZES, base_recipe
 from headstart.runs.load import LoadedRun, load
 from headstart.tokenizers.templates import template_of
 from headstart.training.early_stopping import check_best_metric
@@ -159,6 +161,8 @@ def _base(call: Call[FinetuneSettings], start: LoadedRun | None, train: Labelled
     """The start's base, or the preset's; a base from scratch that reads pairs of texts has segments."""
     if start is not None:
         return dataclasses.replace(start.config.model, **call.model)
-    config = preset(call.settings.preset or PRESET, **call.model)
+    has_shape = call.settings.preset or call.model.keys() - SHAPELESS
+    shape = {} if has_shape else base_recipe(SIZES[0], 0, 0).model  # that of a small study's arms from scratch
+    config = preset(call.settings.preset or (PRESET if has_shape else BASE_PRESET), **{**shape, **call.model})
     needs_segments = train.texts_b is not None and not config.segments
     return dataclasses.replace(config, segments=2) if needs_segments else config

@@ -32,6 +32,7 @@ from headstart.training.early_stopping import check_best_metric
 from headstart.training.fit import Console, Session, TrainingTask, fit, run_config, run_session
 from headstart.training.memory import first_model
 from headstart.training.tasks.arguments import Call, call_of, default_out, takes, tokenizer_for
+from headstart.training.tasks.default_base import with_default_base
 
 
 @takes(PretrainSettings, MachineConfig)
@@ -83,6 +84,8 @@ def build(call: Call[PretrainSettings], texts: "PretrainTexts", session: Session
     tokenizer = tokenizer_for(session, given, start, read, frame, call.tokenizer, masks=given.objective != "causal")
     about = texts, data, tokenizer, given.objective, console
     stores = machine.ranks.first_then_others(lambda: _stores(*about))
+    call = with_default_base(call, tokenizer.size, stores[:-1], session)
+    given = call.settings
     if given.shuffled:
         stores = [store.shuffled(given.seed) for store in stores]
     model_config = _model_config(call, tokenizer, start)

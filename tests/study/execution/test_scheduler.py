@@ -40,6 +40,26 @@ def test_a_task_that_wants_a_whole_gpu_runs_beside_no_other_on_it():
     assert waiting.next() == [trial], "and the trial that came later waits behind it"
 
 
+def test_two_tasks_of_one_thread_have_the_room_of_one_of_two():
+    network, *tables = (ScheduledTask(name, None, threads=threads) for name, threads in (("n", 2), ("a", 1), ("b", 1)))
+    scheduler = Scheduler([*tables, network], 1, threads=2)
+    assert scheduler.next() == tables
+    scheduler.finish(tables[0], TaskEnd(), 1.0)
+    assert scheduler.next() == []
+    scheduler.finish(tables[1], TaskEnd(), 1.0)
+    assert scheduler.next() == [network]
+
+
+def test_tasks_that_lack_memory_side_by_side_run_one_by_one_at_last():
+    tables = [ScheduledTask(name, None) for name in "ab"]
+    scheduler = Scheduler(tables, 1, threads=2)
+    assert scheduler.next() == tables
+    scheduler.finish(tables[0], TaskEnd("full", is_out_of_memory=True), 1.0)
+    assert scheduler.next() == []
+    scheduler.finish(tables[1], TaskEnd(), 1.0)
+    assert scheduler.next() == [tables[0]]
+
+
 def test_a_step_further_is_not_another_place():
     task = ScheduledTask("a", 0)
     scheduler, said = scheduler_of(task)

@@ -27,7 +27,12 @@ def config(tmp_path, request):
 
 def test_sizes_of_the_rows_as_they_are_read(config):
     sets = labelled_sets(config, lambda line: None)
-    assert Sizes.of(config, sets) == Sizes([1_000], 50, 22, 50, 50, classes=2)
+    assert Sizes.of(config, sets) == Sizes([1_000], 50, 22, 50, 50, classes=2, text_quantiles=(22.0,) * 101)
+
+
+def test_long_texts_count_as_far_as_they_are_read():
+    sizes = Sizes([], 4, 100, 0, 0, text_quantiles=(20, 80, 100, 200))
+    assert [sizes.tokens_read(longest) for longest in (512, 100, 60)] == [100, 75, 50]
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

@@ -139,6 +139,11 @@ def test_a_kept_recipe_is_not_chosen_again(tmp_path):
     assert (config.study.seeds, model, said) == (2, {"width": 64}, ["As before."])
 
 
+def test_steps_that_are_given_are_not_corrected_later(decided):
+    assert decided(question())[0].forecast is not None
+    assert decided(question(phase=PretrainPart(corpus=["c"], steps=7)))[0].forecast is None
+
+
 def test_a_time_that_is_none_is_refused():
     with refused("bad-value", "soon"):
         Decision(question("soon"))
