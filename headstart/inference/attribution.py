@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headstart.cancellation import stop_if_cancelled
 from headstart.errors import UserError
 from headstart.inference.predict import batched, framed, of_one_kind
 from headstart.machine import Machine
@@ -130,5 +131,6 @@ def _by_gradient(run: LoadedRun, example: Framed, stretches: list[range], machin
 
 
 def _outputs(run: LoadedRun, batch: dict[str, np.ndarray], machine: Machine) -> Tensor:
+    stop_if_cancelled()
     with machine.autocast():
         return predict(run.model, to_device(batch, machine.device)).float()

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 
+from headstart.cancellation import stop_if_cancelled
 from headstart.config.model import HeadConfig
 from headstart.config.reading import DEFAULT_READING, Reading
 from headstart.data.readers.files import lines
@@ -88,6 +89,7 @@ def outputs_of(
     model.to(machine.device).eval()
     answers, done = np.zeros((len(objective.examples), objective.head.classes), np.float32), 0
     for batch in objective.evaluation():
+        stop_if_cancelled()
         with machine.autocast():
             outputs = class_logits(model, to_device(batch, machine.device)).float()
         if objective.head.kind == "classification":
