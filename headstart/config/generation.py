@@ -10,6 +10,7 @@ BEAM = 5  # of a translation
 
 # Logits are divided by the temperature, and summed probabilities compared with top_p, in fp32.
 LEAST_TEMPERATURE = LEAST_TOP_P = 1e-6
+MOST_TEMPERATURE = 1e6
 
 
 class Seed(Settings):
@@ -36,7 +37,7 @@ class GenerationConfig(BeamSearch, Seed):
     count: int = 1
     """Number of texts: independent samples, or the best of the beam."""
 
-    temperature: Annotated[float, Bound()] = 0.0
+    temperature: Annotated[float, Bound(0, MOST_TEMPERATURE)] = 0.0
     """Sampling temperature: above 1 flatter, below 1 sharper; 0 always takes the most probable token."""
 
     top_k: Annotated[int, POSITIVE] | None = None

@@ -162,10 +162,10 @@ def framed(run: LoadedRun, texts: Sequence[Text]) -> list[Framed]:
     ]
 
 
-def batched(run: LoadedRun, examples: Sequence[Framed], head: HeadConfig) -> Classification:
+def batched(run: LoadedRun, examples: Sequence[Framed], head: HeadConfig, batch: int | None = None) -> Classification:
     """The examples in batches of like length; there is nothing to aim at."""
     padding = run.tokenizer.roles["pad"] or 0  # never looked at, so any token does where there is none
-    batch = max(1, MOST_BATCH_TOKENS // run.config.length)
+    batch = batch or max(1, MOST_BATCH_TOKENS // run.config.length)
     return Classification(examples, np.zeros(len(examples), np.float32), head, batch, padding)
 
 

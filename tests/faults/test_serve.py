@@ -643,6 +643,8 @@ def test_a_number_that_the_arithmetic_does_not_hold_is_refused(served, number):
     assert (status, answer["error"]["what"].split()[0]) == (422, *number)
     with refused("bad-value"):
         GenerationConfig(**number)
+    with refused("bad-value"):
+        GenerationConfig(temperature=1e300)
 
 
 @pytest.mark.parametrize(
