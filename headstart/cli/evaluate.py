@@ -81,22 +81,25 @@ def compare(
     *,
     data: str,
     length: int | None = None,
+    generation: BeamFlags = BEAM,
     reading: RunReadingFlags = RUN_READING,
     common: CommonFlags = Common(),
 ) -> None:
     """Two runs on the same data: the scores of each, and the difference with its 95 % interval.
 
     Fine-tuned runs of one task are compared text by text (with McNemar's exact test where texts are right or
-    wrong), causal runs by bits per byte, document by document, or block by block where there are few documents.
-    The difference is the second score minus the first.
+    wrong), causal runs by bits per byte, document by document, or block by block where there are few documents;
+    translators by BLEU and chrF, from 0 to 100, with sacreBLEU's paired bootstrap. The difference is the second
+    score minus the first. It is that of all the settings in which the runs differ: they are listed.
 
     For example:
 
         headstart compare runs/scratch runs/tuned --data test.jsonl
         headstart compare runs/base runs/second --data other.txt --json
+        headstart compare runs/french runs/french-2 --data test.tsv --beam 1
 
     Args:
-        data: Labelled rows, or a corpus for causal runs.
+        data: Labelled rows, a corpus for causal runs, or pairs for translators.
         length: Tokens to read at once (default: each as trained).
     """
     from headstart.inference.compare import compare as compared
@@ -105,17 +108,25 @@ def compare(
     (one, machine), (other, _) = (open_run(path, "compare", common) for path in (first, second))
     with spinner(f"comparing on {data}"):
         how = dataclasses.replace(one.config.data, **reading.given())
-        comparison = compared(one, other, data, machine, length=length, reading=how, log=log)
+        beams = dataclasses.replace(BEAM_OF_FIVE, **generation.given())
+        comparison = compared(one, other, data, machine, length=length, generation=beams, reading=how, log=log)
     names = (str(first), str(second))
     if not common.json:
         _print(names, comparison)
         return
-    of = {"measure": comparison.measure, "confidence": CONFIDENCE, "unit": comparison.unit}
+    of = {"confidence": CONFIDENCE, "unit": comparison.unit}
+    differences = [
+        {"measure": measure, **of, **difference._asdict(), "better": comparison.better(measure)}
+        for measure, difference in comparison.differences.items()
+    ]
     answer = {
         "runs": [{"run": name, "metrics": m} for name, m in zip(names, comparison.metrics, strict=True)],
-        "difference": {**of, **comparison.difference._asdict()},
+        "difference": differences[0],
+        "differences": differences,
+        "verdict": comparison.verdict,
         "count": comparison.unit_count,
         "agreement": comparison.agreement or None,
+        "bootstrap": comparison.bootstrap or None,
         "settings": {key: list(values) for key, values in comparison.settings.items()},
     }
     print(json.dumps(answer))
@@ -127,7 +138,7 @@ def _print(names: tuple[str, str], comparison: "Comparison") -> None:
     first, second = comparison.metrics
     rows = [(measure, f"{first[measure]:.4f}", f"{second[measure]:.4f}") for measure in first]
     console.print(plain_table("", *headers, rows=rows))
-    console.print(f"\n{_sentence(comparison)}")
+    console.print("\n" + "\n".join(map(visible, comparison.verdict)))
     if comparison.agreement:
         counts = comparison.agreement
         console.print(
@@ -135,6 +146,8 @@ def _print(names: tuple[str, str], comparison: "Comparison") -> None:
             f"{counts['only_first_right']:,}, the second alone {counts['only_second_right']:,}, neither "
             f"{counts['neither_right']:,}; McNemar's exact p = {counts['mcnemar_p']:.4g}."
         )
+    for name, signature in comparison.bootstrap.get("signatures", {}).items():
+        console.print(f"{name}  {signature}")
     if comparison.settings:
         console.print("\nSettings that differ")
         settings = [
@@ -142,17 +155,3 @@ def _print(names: tuple[str, str], comparison: "Comparison") -> None:
             for key, values in comparison.settings.items()
         ]
         console.print(plain_table("", "first", "second", rows=settings))
-
-
-def _sentence(comparison: "Comparison") -> str:
-    """What the interval says, in words."""
-    value, low, high = comparison.difference
-    about = f"{comparison.measure}, second minus first: {value:+.4f}"
-    if low is None or high is None:
-        return f"{about}; too little data for an interval."
-    about += f", 95 % interval {low:+.4f} to {high:+.4f}"
-    about += f" (paired over {comparison.unit_count:,} {comparison.unit}s)"
-    if low <= 0 <= high:
-        return f"{about}: no significant difference."
-    is_less_better = comparison.measure in ("bits_per_byte", "mae")
-    return f"{about}: the {'second' if (value < 0) == is_less_better else 'first'} is better."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from headstart.cli.consoles import argument_text, log, open_run, plain_table, progress_bar
-from headstart.cli.options import Common, CommonFlags, Numbers, RunPath, SvgPath
+from headstart.cli.options import Common, CommonFlags, Numbers, PicturePath, RunPath
 from headstart.errors import UserError, visible
 
 if TYPE_CHECKING:
@@ -16,10 +16,19 @@ if TYPE_CHECKING:
     from headstart.runs.load import LoadedRun
 
 
-def _write(path: Path, picture: str) -> None:
-    """Write an SVG or HTML file."""
+def _form_of(out: Path, *forms: str) -> str:
+    """What the name says that the file is, without the dot; another form is refused before anything is computed."""
+    form = out.suffix.lower()
+    if form not in forms:
+        what = f"cannot be drawn as {out.suffix or 'a file without an ending'}"
+        raise UserError(what, where=out, fix=f"give a name that ends in {' or '.join(forms)}", code="unsupported")
+    return form.removeprefix(".")
+
+
+def _write(path: Path, picture: str | bytes) -> None:
+    """Write a picture or a page."""
     try:
-        path.write_text(picture, encoding="utf-8")
+        path.write_bytes(picture.encode() if isinstance(picture, str) else picture)
     except OSError as error:
         what = f"cannot be written ({error.strerror})"
         raise UserError(what, where=path, fix="give another --out", code="no-file") from error
@@ -33,7 +42,7 @@ def mask(
     left_padding: int = 0,
     right_padding: int = 0,
     text: str | None = None,
-    out: SvgPath = Path("mask.svg"),
+    out: PicturePath = Path("mask.svg"),
     common: CommonFlags = Common(),
 ) -> None:
     """Draw who may look at whom: the square subsequent mask, padding, documents side by side.
@@ -52,6 +61,7 @@ def mask(
         right_padding: How many of the positions are padding at the end.
         text: Words to put at the positions instead of numbers.
     """
+    form = _form_of(out, ".svg", ".png")
     words = text.split() if text else None
     length = left_padding + len(words) + right_padding if words else length
     if length < 1 or left_padding < 0 or right_padding < 0 or left_padding + right_padding > length:
@@ -77,7 +87,7 @@ def mask(
         labels = ["pad"] * left_padding + words + ["pad"] * right_padding
     title = f"Each position sees {'itself and the past' if direction == 'causal' else 'everything'}"
     title += ", within its document" if documents else ""
-    _write(out, mask_chart(grid, labels, title, ~present))
+    _write(out, mask_chart(grid, labels, title, ~present, form))
     if common.json:
         print(json.dumps({"out": str(out), "allowed": grid.astype(int).tolist()}))
         return
@@ -87,7 +97,7 @@ def mask(
 
 
 def positions(
-    *, width: int = 64, length: int = 100, out: SvgPath = Path("positions.svg"), common: CommonFlags = Common()
+    *, width: int = 64, length: int = 100, out: PicturePath = Path("positions.svg"), common: CommonFlags = Common()
 ) -> None:
     """Draw the sinusoidal positions: what is added where, and how alike positions are.
 
@@ -100,6 +110,7 @@ def positions(
         width: Width of the model.
         length: How many positions.
     """
+    form = _form_of(out, ".svg", ".png")
     if width < 1 or length < 2:
         raise UserError(f"width {width} and length {length}", fix="give a width from 1 and a length from 2")
     import torch
@@ -108,7 +119,7 @@ def positions(
     from headstart.report.explain_charts import positions_chart
 
     table = sinusoids(torch.arange(length), width).numpy()
-    _write(out, positions_chart(table))
+    _write(out, positions_chart(table, form))
     print(json.dumps({"out": str(out), "positions": table.tolist()}) if common.json else visible(f"wrote {out}"))
 
 
@@ -145,9 +156,7 @@ def attention(
         most_tokens: Tokens to show; of a longer text the beginning is shown.
         out: The file to write: .svg or .html.
     """
-    if out.suffix.lower() not in (".svg", ".html", ".htm"):
-        what = f"cannot be drawn as {out.suffix or 'a file without an ending'}"
-        raise UserError(what, where=out, fix="give an .svg or an .html", code="unsupported")
+    form = _form_of(out, ".svg", ".html", ".htm")
     if not 8 <= most_tokens <= 256:
         raise UserError(f"most-tokens is {most_tokens}", fix="give 8 to 256")
     from headstart.inference.attention_maps import attention_of
@@ -161,7 +170,7 @@ def attention(
     texts = {"text_b": text_b, "target": target}
     maps = attention_of(loaded, argument_text(text), machine, most_tokens=most_tokens, **texts)
     title = f"Where {loaded.path.resolve().name} looks"
-    if out.suffix.lower() == ".svg":
+    if form == "svg":
         shown = (None if number is None else [number - 1] for number in (layer, head))
         _write(out, attention_chart(maps, title, *shown))
     else:
@@ -192,7 +201,7 @@ def cost(
     kernel: int = 3,
     heads: int = 2,
     lengths: Numbers = (16, 64, 256, 1024, 4096),
-    out: SvgPath = Path("cost.svg"),
+    out: PicturePath = Path("cost.svg"),
     common: CommonFlags = Common(),
 ) -> None:
     """What a layer costs: attention n²d, recurrence nd², convolution knd²; on paper and measured here.
@@ -208,6 +217,7 @@ def cost(
         heads: Attention heads.
         lengths: Lengths of the text (n), rising.
     """
+    form = _form_of(out, ".svg", ".png")
     is_rising = list(lengths) == sorted(set(lengths))
     if min(width, kernel, heads, lengths[0]) < 1 or width % heads or not is_rising:
         what = f"width {width}, kernel {kernel}, heads {heads}, lengths {', '.join(map(str, lengths))}"
@@ -219,7 +229,7 @@ def cost(
     paper = {f"{name}  {formula[name]}": [row["operations"][name] for row in rows] for name in formula}
     measured = {name: [row["seconds"][name] for row in rows] for name in rows[0]["seconds"]}
     crossings = [(c["length"], c["seconds"]) for c in costs["crossings"]]
-    _write(out, cost_chart(lengths, paper, measured, width, crossings, costs["machine"]))
+    _write(out, cost_chart(lengths, paper, measured, width, crossings, costs["machine"], form))
     if common.json:
         print(json.dumps({**costs, "out": str(out)}))
     else:
@@ -230,30 +240,35 @@ def cost(
 def _measured(width: int, kernel: int, heads: int, lengths: Sequence[int], common: Common) -> dict[str, Any]:
     import torch
 
-    from headstart.planning.layers import crossing, layer_costs, measure_layers
+    from headstart.planning.layers import layer_costs, layer_times, measured_crossing
 
     if common.threads:
         torch.set_num_threads(common.threads)
     device = "cuda" if common.device != "cpu" and torch.cuda.is_available() else "cpu"
-    rows: list[dict[str, Any]] = []
     with progress_bar("measuring") as on_share:
-        for length in lengths:
-            operations = {cost.layer: cost.operations for cost in layer_costs(length, width, kernel)}
-            seconds = measure_layers(length, width, kernel, heads, device)
-            rows.append({"length": length, "operations": operations, "seconds": seconds})
-            on_share(len(rows) / len(lengths))
-    times = {name: [row["seconds"][name] for row in rows] for name in rows[0]["seconds"]}
-    crossings = [
-        {"with": name, "length": point[0], "seconds": point[1]}
-        for name in times
-        if name != "attention" and (point := crossing(lengths, times["attention"], times[name]))
+        times = layer_times(lengths, width, kernel, heads, device, on_share)
+    rows = [
+        {
+            "length": length,
+            "operations": {cost.layer: cost.operations for cost in layer_costs(length, width, kernel)},
+            "seconds": {name: one.seconds[index] for name, one in times.items()},
+            "noisy": [name for name, one in times.items() if one.is_noisy[index]],
+        }
+        for index, length in enumerate(lengths)
     ]
+    crossings, unclear = [], []
+    for name in list(times)[1:]:  # attention is the first
+        point, is_clear = measured_crossing(lengths, times["attention"], times[name])
+        if not is_clear:
+            unclear.append(name)
+        elif point:
+            crossings.append({"with": name, "length": point[0], "seconds": point[1]})
     threads = torch.get_num_threads()
     machine = f"{device}, fp32" + (f", {threads} thread{'s'[: threads > 1]}" if device == "cpu" else "")
     paper = [cost._asdict() for cost in layer_costs(1, width, kernel)]
     for row in paper:
         del row["operations"]
-    return {"machine": machine, "paper": paper, "rows": rows, "crossings": crossings}
+    return {"machine": machine, "paper": paper, "rows": rows, "crossings": crossings, "unclear": unclear}
 
 
 def _print_cost(costs: dict[str, Any], width: int, kernel: int) -> None:
@@ -269,4 +284,8 @@ def _print_cost(costs: dict[str, Any], width: int, kernel: int) -> None:
     met = {c["with"]: c["length"] for c in costs["crossings"]}
     for name in names[1:]:
         where = f"at n ≈ {met[name]:,.0f}" if name in met else "not within these lengths"
-        console.print(f"  {name} {where}")
+        console.print(f"  {name} {'? (too noisy)' if name in costs['unclear'] else where}")
+    noisy = {name: [f"{row['length']:,}" for row in costs["rows"] if name in row["noisy"]] for name in names}
+    if any(noisy.values()):
+        points = "; ".join(f"{name} at n = {' and '.join(each)}" for name, each in noisy.items() if each)
+        console.print(f"Noisy: {points}. Run it again while the machine does nothing else.", soft_wrap=True)

@@ -124,7 +124,7 @@ def conflict(what: str, fix: str) -> UserError:
 # ---- arguments and groups that several verbs have ---------------------------------------------------------------
 
 RunPath = Annotated[Path, Parameter(help="A run's directory.")]
-SvgPath = Annotated[Path, Parameter(help="The SVG file to write.")]
+PicturePath = Annotated[Path, Parameter(help="The file to write: .svg or .png.")]
 TextFile = Annotated[str, Parameter(help=(
     "A text a line, or .jsonl, .csv, .tsv or .parquet with a column of texts (text_a and text_b for pairs)."
 ))]  # fmt: skip

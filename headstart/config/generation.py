@@ -8,6 +8,10 @@ from headstart.errors import UserError
 MOST_TOKENS, MOST_TEXTS = 100_000, 100
 BEAM = 5  # of a translation
 
+# Logits are divided by the temperature, and summed probabilities compared with top_p, in fp32.
+LEAST_TEMPERATURE = LEAST_TOP_P = 1e-6
+MOST_TEMPERATURE = 1e6
+
 
 class Seed(Settings):
     """Randomness."""
@@ -33,13 +37,13 @@ class GenerationConfig(BeamSearch, Seed):
     count: int = 1
     """Number of texts: independent samples, or the best of the beam."""
 
-    temperature: Annotated[float, Bound()] = 0.0
+    temperature: Annotated[float, Bound(0, MOST_TEMPERATURE)] = 0.0
     """Sampling temperature: above 1 flatter, below 1 sharper; 0 always takes the most probable token."""
 
     top_k: Annotated[int, POSITIVE] | None = None
     """Sample from the k most probable tokens only."""
 
-    top_p: Annotated[float, Bound(0, 1, is_open=True)] | None = None
+    top_p: Annotated[float, Bound(LEAST_TOP_P, 1)] | None = None
     """Sample from the most probable tokens that together reach this probability only (1: all tokens)."""
 
     min_tokens: Annotated[int, Bound(0, MOST_TOKENS)] = 0
@@ -57,6 +61,9 @@ class GenerationConfig(BeamSearch, Seed):
         if not 1 <= self.count <= most:
             of_beam = f" of a beam of {self.beam}" if self.beam else ""
             raise UserError(f"count is {self.count:,}{of_beam}", fix=f"give 1 to {most}")
+        if 0 < self.temperature < LEAST_TEMPERATURE:
+            fix = f"give 0 (always the most probable token), or {LEAST_TEMPERATURE:g} or more"
+            raise UserError(f"temperature is {self.temperature:g}", fix=fix)
         if self.temperature and (self.beam or 1) > 1:
             what = f"a temperature of {self.temperature} with a beam of {self.beam}"
             raise UserError(what, fix="give one of them", code="conflict")

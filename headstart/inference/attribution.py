@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headstart.cancellation import stop_if_cancelled
 from headstart.errors import UserError
-from headstart.inference.predict import batched, framed, of_one_kind
+from headstart.inference.predict import BATCH_TOKENS, batched, framed, of_one_kind
 from headstart.machine import Machine
 from headstart.objectives.batches import to_device
 from headstart.objectives.classification import predict
@@ -99,7 +100,8 @@ def _by_leaving_out(
         tokens, segments = np.delete(example.tokens, left_out), np.delete(example.segments, left_out)
         examples.append(Framed(tokens, segments, example.is_truncated))
     outputs = torch.zeros(len(examples), run.config.head.classes, dtype=torch.float64)
-    for batch in batched(run, examples, run.config.head).evaluation():
+    rows = max(1, BATCH_TOKENS[machine.device.type] // len(example.tokens))
+    for batch in batched(run, examples, run.config.head, rows).evaluation():
         outputs[torch.from_numpy(batch["rows"])] = _outputs(run, batch, machine).double().cpu()
     answer, attributions = int(outputs[0].argmax()), np.zeros(len(stretches))
     numbers = _number(run, outputs, answer).numpy()
@@ -130,5 +132,6 @@ def _by_gradient(run: LoadedRun, example: Framed, stretches: list[range], machin
 
 
 def _outputs(run: LoadedRun, batch: dict[str, np.ndarray], machine: Machine) -> Tensor:
+    stop_if_cancelled()
     with machine.autocast():
         return predict(run.model, to_device(batch, machine.device)).float()

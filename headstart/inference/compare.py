@@ -8,25 +8,30 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from headstart.config.generation import BEAM_OF_FIVE, GenerationConfig
 from headstart.config.reading import Reading
+from headstart.data.labelled import PairedSet, read_pairs
 from headstart.data.labels import LabelMap
 from headstart.data.readers.documents import pieces
 from headstart.data.readers.rows import BadRows
 from headstart.data.token_store import TokenStore
 from headstart.errors import Log, UserError
 from headstart.inference.evaluate import corpus_store, labelled_outputs, labelled_set
-from headstart.inference.metrics import CONFIDENCE, SCORES
+from headstart.inference.metrics import CONFIDENCE, RESAMPLES, SCORES, paired_bootstrap
 from headstart.inference.perplexity import check_length, objective_over, token_losses
+from headstart.inference.translate import Translator, texts_of
 from headstart.machine import Machine
 from headstart.runs.directory import differing_settings
 from headstart.runs.load import LoadedRun, require
 
 ENOUGH_DOCUMENTS = 20
 BLOCK_TOKENS = 256
+NAMED_SETTINGS = 4  # of those that differ, in the verdict
+LESS_IS_BETTER = ("bits_per_byte", "mae")
 Runs = tuple[LoadedRun, LoadedRun]
 
 
@@ -40,22 +45,65 @@ class PairedDifference(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The scores of both runs, and the difference in the metric that is compared."""
+    """The scores of both runs, and the difference in what is compared."""
 
     metrics: tuple[dict[str, float], ...]
-    measure: str
-    difference: PairedDifference
+    differences: dict[str, PairedDifference]  # by measure, the one that decides first
     unit: str  # what is paired: texts, documents or blocks
     unit_count: int
     agreement: dict[str, Any] = field(default_factory=dict)  # who is right how often, and McNemar's p
+    bootstrap: dict[str, Any] = field(default_factory=dict)  # of translations: resamples, p values and signatures
     settings: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # those that differ
+
+    @property
+    def measure(self) -> str:
+        return next(iter(self.differences))
+
+    @property
+    def difference(self) -> PairedDifference:
+        return self.differences[self.measure]
+
+    def better(self, measure: str) -> Literal["first", "second"] | None:
+        """The run that is better by a measure; None where the interval does not tell."""
+        value, low, high = self.differences[measure]
+        if low is None or high is None or low <= 0 <= high:
+            return None
+        return "second" if (value < 0) == (measure in LESS_IS_BETTER) else "first"
+
+    @property
+    def verdict(self) -> list[str]:
+        """What the intervals say, and what else the difference may come from, a sentence a line."""
+        return [*map(self._sentence, self.differences), *([self._caveat] if self.settings else [])]
+
+    def _sentence(self, measure: str) -> str:
+        value, low, high = self.differences[measure]
+        about = f"{measure}, second minus first: {value:+.4f}"
+        if low is None or high is None:
+            return f"{about}; too little data for an interval."
+        about += f", 95 % interval {low:+.4f} to {high:+.4f} (paired over {self.unit_count:,} {self.unit}s"
+        about += f", bootstrap p = {self.bootstrap['p'][measure]:.4g})" if self.bootstrap else ")"
+        better = self.better(measure)
+        return f"{about}: {f'the {better} is better' if better else 'no significant difference'}."
+
+    @property
+    def _caveat(self) -> str:
+        names = list(self.settings)
+        if len(names) == 1:
+            return f"The runs differ in one setting, {names[0]}."
+        listed = names[: NAMED_SETTINGS - 1] if len(names) > NAMED_SETTINGS else names[:-1]
+        rest = names[-1] if len(names) <= NAMED_SETTINGS else f"{len(names) - len(listed)} more"
+        what = f"The runs differ in {len(names)} settings ({', '.join(listed)} and {rest})"
+        return f"{what}: the difference is that of all of them together."
 
 
 def compare(
     first: LoadedRun, second: LoadedRun, data: str | Path, machine: Machine, *, length: int | None = None,
-    reading: Reading | None = None, log: Log = lambda line: None,
+    generation: GenerationConfig = BEAM_OF_FIVE, reading: Reading | None = None, log: Log = lambda line: None,
 ) -> Comparison:  # fmt: skip
-    """Two causal runs on a corpus, or two fine-tuned runs of one task on labelled rows."""
+    """Two causal runs on a corpus, two fine-tuned runs of one task on labelled rows, two translators on pairs.
+
+    `generation` says how the translators translate.
+    """
     objectives = [run.config.objective for run in (first, second)]
     for run in (first, second):
         require(run.config.objective, "compare", str(run.path))
@@ -64,8 +112,12 @@ def compare(
         what = f"{first.path} is a {objectives[0]} run, {second.path} a {objectives[1]} run"
         fix = "compare two runs of the same kind; `headstart evaluate` scores each by itself"
         raise UserError(what, fix=fix, code="mismatch")
-    by = _compare_language if objectives[0] == "causal" else _compare_labelled
-    comparison = by((first, second), data, machine, length, reading, log)
+    if objectives[0] == "translation":
+        pairs = read_pairs(data, reading or first.config.data)
+        comparison = _compare_translations((first, second), pairs, machine, length, generation, log)
+    else:
+        by = _compare_language if objectives[0] == "causal" else _compare_labelled
+        comparison = by((first, second), data, machine, length, reading, log)
     return dataclasses.replace(comparison, settings=differing_settings(first.config, second.config))
 
 
@@ -116,7 +168,7 @@ def _compare_labelled(
     if task == "regression":
         errors = [np.abs(outputs.reshape(-1) - targets) for outputs, targets in both]
         interval = ratio_difference(errors[1] - errors[0], np.ones(len(errors[0])))
-        return Comparison(metrics, "mae", interval, "text", len(errors[0]))
+        return Comparison(metrics, {"mae": interval}, "text", len(errors[0]))
     right = [  # the class, or every label of the row
         o.argmax(axis=1) == t if t.ndim == 1 else ((o > 0.5) == (t > 0)).all(axis=1) for o, t in both
     ]
@@ -127,7 +179,29 @@ def _compare_labelled(
         "mcnemar_p": mcnemar_p(only_first, only_second),
     }  # fmt: skip
     interval = share_difference(only_first, only_second, len(right[0]))
-    return Comparison(metrics, "accuracy", interval, "text", len(right[0]), agreement)
+    return Comparison(metrics, {"accuracy": interval}, "text", len(right[0]), agreement)
+
+
+def _compare_translations(
+    runs: Runs, pairs: PairedSet, machine: Machine, length: int | None, generation: GenerationConfig, log: Log
+) -> Comparison:
+    """BLEU and chrF of both runs' translations, by sacreBLEU's paired bootstrap."""
+    if pairs.skipped.counts:
+        log(pairs.skipped.summary())
+    written = []
+    for run in runs:
+        translator = dataclasses.replace(Translator.of(run, machine), length=check_length(run, length))
+        written.append(texts_of(translator.translate(pairs.sources, generation)))
+    found = paired_bootstrap(written[0], written[1], pairs.targets)
+    metrics = tuple({name: one.scores[number] for name, one in found.items()} for number in range(2))
+    differences = {
+        name: PairedDifference(one.scores[1] - one.scores[0], one.low, one.high) for name, one in found.items()
+    }
+    bootstrap = {
+        "resamples": RESAMPLES, "p": {name: one.p for name, one in found.items()},
+        "signatures": {name: one.signature for name, one in found.items()},
+    }  # fmt: skip
+    return Comparison(metrics, differences, "text", len(pairs), bootstrap=bootstrap)
 
 
 class _Bits(NamedTuple):
@@ -162,7 +236,7 @@ def _compare_language(
     if interval.low is None:
         log("too few documents for an interval")
     count = len(one.documents) if unit == "document" else len(one.blocks)
-    return Comparison(metrics, "bits_per_byte", interval, unit, count)
+    return Comparison(metrics, {"bits_per_byte": interval}, unit, count)
 
 
 def _bits(run: LoadedRun, store: TokenStore, machine: Machine, length: int | None) -> _Bits:

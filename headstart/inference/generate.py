@@ -97,18 +97,20 @@ def _beam_continuations(
 
 def stream_tokens(
     run: LoadedRun, prompt: str, machine: Machine, config: GenerationConfig = SAMPLED, *,
-    alternatives: int | None = None, log: Log = lambda line: None,
+    alternatives: int | None = None, within_context: bool = False, log: Log = lambda line: None,
 ) -> Iterator[TokenStep]:  # fmt: skip
     """What `generate` writes without a beam, token by token; closing the iterator stops the computation.
 
     With `alternatives` each token has its probability, and this many of the most probable tokens at its position.
+    `within_context` bounds the prompt by the context, also where positions have no end.
     """
     if alternatives is not None and not 0 <= alternatives <= MOST_ALTERNATIVES:
         raise UserError(f"{alternatives} alternatives", fix=f"give 0 to {MOST_ALTERNATIVES}")
     if config.beam is not None:
         fix = "leave the beam out"
         raise UserError("a beam search has no tokens to stream before its end", fix=fix, code="conflict")
-    return _steps(run, read_prompt(run, prompt, config, log), machine, config, alternatives)
+    start = read_prompt(run, prompt, config, log, within_context=within_context)
+    return _steps(run, start, machine, config, alternatives)
 
 
 def _steps(
@@ -155,24 +157,34 @@ def _most_probable(tokenizer: Tokenizer, probabilities: Tensor, count: int, pend
     return [Alternative(text, value) for text, value in zip(texts, values.tolist(), strict=True)]
 
 
-def read_prompt(run: LoadedRun, prompt: str, config: GenerationConfig, log: Log = lambda _: None) -> Prompt:
+def read_prompt(
+    run: LoadedRun, prompt: str, config: GenerationConfig, log: Log = lambda _: None, *, within_context: bool = False
+) -> Prompt:
     """The ids of a prompt after the begin token, and how many may follow them."""
     require(run.config.objective, "generate", str(run.path))
     model = run.config.model
     max_tokens = config.max_tokens or max(config.min_tokens, DEFAULT_MAX_TOKENS)
     ids = [run.tokenizer.id_of("begin"), *map(int, run.tokenizer.encode(prompt))]
     if model.positions != "learned":
+        if within_context:
+            ids = _newest(ids, model.context, f"the context is {model.context:,} tokens", log)
         if len(ids) + max_tokens - 1 > run.config.length:
             log(f"the run was trained on {run.config.length:,} tokens; beyond them it extrapolates")
         return Prompt(ids, max_tokens, "max-tokens")
     positions = model.context + (config.beam is None)  # only a beam reads the last new token
     kept = max(1, positions - min(max_tokens, max(1, model.context // 2)))
-    if len(ids) > kept:
-        what = f"the oldest {len(ids) - kept:,} tokens of the prompt are dropped"
-        log(f"{what}: the learned positions end at {model.context:,}, and the new tokens need room")
-        ids = [ids[0], *ids[len(ids) - kept + 1 :]]
+    why = f"the learned positions end at {model.context:,}, and the new tokens need room"
+    ids = _newest(ids, kept, why, log)
     room = max(1, positions - len(ids))
     return Prompt(ids, min(max_tokens, room), "context" if room < max_tokens else "max-tokens")
+
+
+def _newest(ids: list[int], count: int, why: str, log: Log) -> list[int]:
+    """The begin token and the newest of the others, so many in all."""
+    if len(ids) <= count:
+        return ids
+    log(f"the oldest {len(ids) - count:,} tokens of the prompt are dropped: {why}")
+    return [ids[0], *ids[len(ids) - count + 1 :]]
 
 
 class WholeCharacters:

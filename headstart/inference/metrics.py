@@ -77,10 +77,50 @@ class TranslationScores(NamedTuple):
 
 def bleu_and_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> TranslationScores:
     """Corpus BLEU and chrF, with one reference for each text."""
-    from sacrebleu.metrics import BLEU, CHRF
-
     values, signatures = {}, {}
-    for name, metric in (("bleu", BLEU()), ("chrf", CHRF())):
+    for name, metric in _sacrebleu().items():
         values[name] = float(metric.corpus_score(list(hypotheses), [list(references)]).score)
         signatures[name] = str(metric.get_signature())
     return TranslationScores(values, signatures)
+
+
+class Bootstrap(NamedTuple):
+    """A score of two systems on the same texts, from 0 to 100; and the difference, second minus first."""
+
+    scores: tuple[float, float]
+    low: float
+    high: float
+    p: float  # as sacreBLEU's paired bootstrap has it; 1 where there is no difference, which sacreBLEU calls certain
+    signature: str
+
+
+RESAMPLES, BOOTSTRAP_SEED = 1_000, 12_345  # sacreBLEU's own
+
+
+def paired_bootstrap(first: Sequence[str], second: Sequence[str], references: Sequence[str]) -> dict[str, Bootstrap]:
+    """BLEU and chrF of two systems, over sacreBLEU's resamples of the texts and from its counts for each text."""
+    found, systems = {}, [list(first), list(second)]
+    for name, metric in _sacrebleu().items():
+        counts = [np.array(metric._extract_corpus_statistics(texts, [list(references)]), float) for texts in systems]
+        one, other = (metric._compute_score_from_stats(each.sum(axis=0)).score for each in counts)
+        random = np.random.default_rng(BOOTSTRAP_SEED)
+        differences = np.zeros(RESAMPLES)
+        for number in range(RESAMPLES):
+            rows = random.choice(len(references), size=len(references))
+            drawn = [metric._compute_score_from_stats(each[rows].sum(axis=0)).score for each in counts]
+            differences[number] = drawn[1] - drawn[0]
+        low, high = np.quantile(differences, [0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2]).tolist()
+        sizes = np.abs(differences)
+        larger = int((sizes - sizes.mean() > abs(other - one)).sum())
+        p = (larger + 1) / (RESAMPLES + 1) if one != other else 1.0
+        signature = metric.get_signature()
+        signature.update("seed", str(BOOTSTRAP_SEED))
+        signature.update("bs", RESAMPLES)
+        found[name] = Bootstrap((float(one), float(other)), low, high, p, str(signature))
+    return found
+
+
+def _sacrebleu() -> dict[str, Any]:
+    from sacrebleu.metrics import BLEU, CHRF
+
+    return {"bleu": BLEU(), "chrf": CHRF()}

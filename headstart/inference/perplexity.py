@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from headstart.cancellation import stop_if_cancelled
 from headstart.config.training import Masking, PretrainObjective
 from headstart.data.packing import PackedBlocks
 from headstart.data.token_store import TokenStore
@@ -166,6 +167,7 @@ class TokenScores:
     tokens: list[TokenScore]
     loss: float  # nats per token, as in `evaluate`
     perplexity: float | None  # None where it overflows a float
+    is_cut: bool
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -173,13 +175,18 @@ class TokenScores:
 
 
 @torch.inference_mode()
-def score_tokens(run: LoadedRun, text: str, machine: Machine) -> TokenScores:
-    """How probable each token, and the end, was after those before it, in blocks of the run's length."""
+def score_tokens(run: LoadedRun, text: str, machine: Machine, *, within_context: bool = False) -> TokenScores:
+    """How probable each token, and the end, was after those before it, in blocks of the run's length.
+
+    `within_context` cuts the text at the context: what comes after it, the end too, is not scored.
+    """
     require(run.config.objective, "generate", str(run.path))
     tokenizer, model = run.tokenizer, run.model.to(machine.device).eval()
-    ids = [tokenizer.id_of("begin"), *map(int, tokenizer.encode(text)), tokenizer.id_of("end")]
+    whole = [tokenizer.id_of("begin"), *map(int, tokenizer.encode(text)), tokenizer.id_of("end")]
+    ids = whole[: run.config.model.context + 1] if within_context else whole  # the last is predicted only
     nats, ranks = list[float](), list[int]()
     for start in range(0, len(ids) - 1, run.config.length):
+        stop_if_cancelled()
         block = torch.tensor(ids[start : start + run.config.length + 1], device=machine.device)
         read, targets = block[:-1], block[1:, None]
         with machine.autocast():
@@ -193,7 +200,8 @@ def score_tokens(run: LoadedRun, text: str, machine: Machine) -> TokenScores:
     loss = sum(nats) / len(nats)
     each = zip(shown_tokens(tokenizer, ids[1:]), nats, ranks, strict=True)
     tokens = [TokenScore(shown.text, math.exp(-lost), rank, shown.is_special) for shown, lost, rank in each]
-    return TokenScores(tokens, loss, math.exp(loss) if loss < LARGEST_LOSS else None)
+    perplexity = math.exp(loss) if loss < LARGEST_LOSS else None
+    return TokenScores(tokens, loss, perplexity, is_cut=len(ids) < len(whole))
 
 
 # ---- without a network: by how often each token occurs, and by the token before it -------------------------

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 
+from headstart.cancellation import stop_if_cancelled
 from headstart.config.model import HeadConfig
 from headstart.config.reading import DEFAULT_READING, Reading
 from headstart.data.readers.files import lines
@@ -88,6 +89,7 @@ def outputs_of(
     model.to(machine.device).eval()
     answers, done = np.zeros((len(objective.examples), objective.head.classes), np.float32), 0
     for batch in objective.evaluation():
+        stop_if_cancelled()
         with machine.autocast():
             outputs = class_logits(model, to_device(batch, machine.device)).float()
         if objective.head.kind == "classification":
@@ -160,10 +162,10 @@ def framed(run: LoadedRun, texts: Sequence[Text]) -> list[Framed]:
     ]
 
 
-def batched(run: LoadedRun, examples: Sequence[Framed], head: HeadConfig) -> Classification:
+def batched(run: LoadedRun, examples: Sequence[Framed], head: HeadConfig, batch: int | None = None) -> Classification:
     """The examples in batches of like length; there is nothing to aim at."""
     padding = run.tokenizer.roles["pad"] or 0  # never looked at, so any token does where there is none
-    batch = max(1, MOST_BATCH_TOKENS // run.config.length)
+    batch = batch or max(1, MOST_BATCH_TOKENS // run.config.length)
     return Classification(examples, np.zeros(len(examples), np.float32), head, batch, padding)
 
 

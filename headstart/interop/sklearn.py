@@ -29,7 +29,15 @@ from headstart.config.training import FinetuneSettings, TranslationOptions
 from headstart.data.labelled import LabelledSet
 from headstart.errors import IntegrityError, UserError, visible
 from headstart.inference.predict import Text, embed, outputs_for
-from headstart.interop.text_input import InputError, labels_of, names_of, texts_of, value_errors
+from headstart.interop.text_input import (
+    InputError,
+    TextColumn,
+    labels_of,
+    names_of,
+    refuse_labels_as_texts,
+    texts_of,
+    value_errors,
+)
 from headstart.machine import Device, Machine, Precision, choose
 from headstart.runs.directory import RunDirectory
 from headstart.runs.load import LoadedRun, load
@@ -37,12 +45,12 @@ from headstart.training.fit import Console
 from headstart.training.tasks.finetune import finetune
 
 Files = dict[str, bytes]
-_NOT_IN_A_RUN = {"directory", "verbose"}  # parameters that do not change what is learned
+_NOT_IN_A_RUN = {"directory", "verbose", "text_column"}  # parameters that do not change what is learned
 
 # Parameters of the classifier that are not settings of a fine-tuning.
 _OWN: dict[str, Any] = {
     "model": None, "valid": None, "threads": None, "device": "auto", "precision": "auto", "directory": None,
-    "verbose": False,
+    "verbose": False, "text_column": None,
 }  # fmt: skip
 
 # X and y are given, and are no translation: what is about files, pairs of languages and parts of rows is left out.
@@ -59,6 +67,7 @@ class _OfTexts(BaseEstimator):
     """What both estimators share: X is texts, and a run is kept as plain bytes."""
 
     run_: Files
+    text_column: TextColumn
     device: Device
     precision: Precision
     threads: int | None
@@ -69,7 +78,7 @@ class _OfTexts(BaseEstimator):
     def _computed(self, X: Any, compute: Callable[[LoadedRun, list[Text], Machine], np.ndarray]) -> np.ndarray:
         """What the run gives for the texts; its model is made from the bytes when it is first needed."""
         check_is_fitted(self)
-        texts, machine = texts_of(X), self._machine()
+        texts, machine = texts_of(X, self.text_column), self._machine()
         if "_loaded" not in self.__dict__:
             self._loaded = opened(self.run_, type(self).__name__)
         with value_errors(), _as_before():
@@ -89,7 +98,8 @@ class _OfTexts(BaseEstimator):
 class TextClassifier(ClassifierMixin, _OfTexts):
     """A Transformer that classifies texts, or pairs of texts: from scratch, or from a base that was pretrained.
 
-    X is a list, array or Series of texts, or two columns of them for pairs; y holds any labels (text, whole numbers,
+    X is a list, array or Series of texts, or two columns of them for pairs; or a table, whose column of texts
+    `text_column` names. A column of X that is y is refused. y holds any labels (text, whole numbers,
     truth values), and what `classes_` and `predict` give is of their type. An empty text is a text; a missing one, a
     number, or labels of one class only are a ValueError that names the row. The same rows, parameters and seed give
     the same model. Stored with others, as scikit-learn's estimators are, it is bytes (weights as safetensors, settings,
@@ -111,6 +121,8 @@ class TextClassifier(ClassifierMixin, _OfTexts):
         is finished is only read (default: a temporary directory).
     verbose
         Log to standard error.
+    text_column
+        The column of X that holds the texts, where X is a table; two for pairs.
     """
 
     def __init__(self, start: str | Path = "scratch", **given: Any) -> None:
@@ -127,8 +139,9 @@ class TextClassifier(ClassifierMixin, _OfTexts):
 
     def fit(self, X: Any, y: Any) -> "TextClassifier":
         """Learn from texts and their labels."""
-        texts = texts_of(X)
+        texts = texts_of(X, self.text_column)
         y = labels_of(y, texts, type(self).__name__)
+        refuse_labels_as_texts(texts, y)
         try:
             classes, ids = np.unique(y, return_inverse=True)
         except TypeError as error:
@@ -194,6 +207,8 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):
         A run's directory: pretrained, fine-tuned or imported.
     pool
         One vector for each text: the "mean" over its tokens, or that of the "first" or "last".
+    text_column
+        The column of X that holds the texts, where X is a table; two for pairs.
     threads, device, precision
         What to compute with (default: all cores, a GPU where there is one).
     """
@@ -203,11 +218,12 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):
         run: str | Path,
         *,
         pool: Literal["mean", "first", "last"] = "mean",
+        text_column: TextColumn = None,
         threads: int | None = None,
         device: Device = "auto",
         precision: Precision = "auto",
     ) -> None:
-        self.run, self.pool = run, pool
+        self.run, self.pool, self.text_column = run, pool, text_column
         self.threads, self.device, self.precision = threads, device, precision
 
     def __sklearn_tags__(self) -> Any:
@@ -217,7 +233,7 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):
 
     def fit(self, X: Any, y: Any = None) -> "TextEncoder":
         """Read the run; nothing is learned from the texts."""
-        texts_of(X)
+        texts_of(X, self.text_column)
         if self.pool not in ("mean", "first", "last"):
             raise InputError(f"pool is {self.pool!r}", fix='give "mean", "first" or "last"')
         with value_errors():

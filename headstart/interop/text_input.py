@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 
 from headstart.data.readers.rows import SURROGATE, shown
-from headstart.errors import UserError
+from headstart.errors import UserError, nearest
 from headstart.inference.predict import Text
 
 
@@ -29,8 +29,12 @@ def value_errors() -> Iterator[None]:
         raise InputError(error.what, where=error.where, fix=error.fix, code=error.code) from error
 
 
-def texts_of(X: Any) -> list[Text]:
-    """The texts of X: a list, array or Series of them, or two columns for pairs."""
+TextColumn = str | Sequence[str] | None
+
+
+def texts_of(X: Any, column: TextColumn = None) -> list[Text]:
+    """The texts of X: a list, array or Series of them, or two columns for pairs; of a table those that are named."""
+    X = _named(X, column)
     if isinstance(X, str | bytes):
         raise InputError("X is one text", fix="give a list: [text]")
     if hasattr(X, "tocsr"):
@@ -44,9 +48,23 @@ def texts_of(X: Any) -> list[Text]:
     if values.ndim == 1:
         return [_text(value, f"X[{row}]") for row, value in enumerate(values)]
     if values.shape[1] not in (1, 2):
-        raise InputError(f"X has {values.shape[1]} columns", fix="give one column of texts, or two for pairs of texts")
+        fix = "give one column of texts, or two for pairs of texts; of a table name it: text_column=…"
+        raise InputError(f"X has {values.shape[1]} columns", fix=fix)
     rows = [[_text(value, f"X[{row}, {n}]") for n, value in enumerate(v)] for row, v in enumerate(values)]
     return [(row[0], row[1]) if len(row) == 2 else row[0] for row in rows]
+
+
+def _named(X: Any, column: TextColumn) -> Any:
+    """The columns of a table that are named; what is no table is the texts themselves."""
+    columns = getattr(X, "columns", None)
+    if column is None or columns is None:
+        return X
+    names = [column] if isinstance(column, str) else list(column)
+    known = {str(name): name for name in columns}
+    for name in names:
+        if name not in known:
+            raise InputError(f"X has no column {name!r}", fix=nearest(name, known), code="unknown-name")
+    return X[[known[name] for name in names]]
 
 
 def _text(value: Any, where: str) -> str:
@@ -80,6 +98,16 @@ def labels_of(y: Any, texts: Sequence[Text], who: str) -> np.ndarray:
     check_classification_targets(y)
     check_consistent_length(texts, y)
     return y
+
+
+def refuse_labels_as_texts(texts: Sequence[Text], y: np.ndarray) -> None:
+    """Refuse a column of X that is y: whoever reads the answer has nothing to learn."""
+    labels = [str(label).casefold() for label in y]
+    columns = list(zip(*((text,) if isinstance(text, str) else text for text in texts), strict=True))
+    for number, column in enumerate(columns):
+        if [text.casefold() for text in column] == labels:
+            what = f"column {number} of X is y, the labels" if len(columns) > 1 else "X is y, the labels"
+            raise InputError(what, fix='give the texts alone: X["text"], or text_column="text"', code="conflict")
 
 
 def _is_missing(value: Any) -> bool:

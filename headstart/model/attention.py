@@ -46,7 +46,8 @@ def build_mask(
     if causal and query_length > 1:  # one query at the end has no future to hide
         if not rules and not before:
             return Mask(causal_square=True)
-        rules.append(subsequent_mask(key_length, device)[None, None, before:])
+        seen = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
+        rules.append(seen.tril(before)[None, None])
     allowed = functools.reduce(torch.logical_and, rules) if rules else None
     if keys_present is None or allowed is None:  # without padding a query sees itself at least
         return Mask(allowed=allowed)

@@ -7,13 +7,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 
-from headstart.report.figures import BLUE, GREEN, GREY, INK, ORANGE, RULE, new_figure, styled, svg
+from headstart.report.figures import BLUE, GREEN, GREY, INK, ORANGE, RULE, new_figure, picture, styled
 
 Lines = Mapping[str, Sequence[float]]
 
 
 @styled
-def mask_chart(allowed: np.ndarray, labels: Sequence[str], title: str, padding: np.ndarray) -> str:
+def mask_chart(allowed: np.ndarray, labels: Sequence[str], title: str, padding: np.ndarray, form: str = "svg") -> bytes:
     """The mask as a grid: a row for each position, filled where it may look; padding is hatched out."""
     length = len(labels)
     size = min(max(0.42 * length, 3.5), 11)
@@ -35,7 +35,7 @@ def mask_chart(allowed: np.ndarray, labels: Sequence[str], title: str, padding: 
             text = "padding" if padding[row] else f"sees {seen}"
             axes.text(length - 0.3, row, text, va="center", ha="left", fontsize=8, color=GREY)
     axes.set(title=title, xlabel="… may look at this position (key)", ylabel="this position (query) …")
-    return svg(figure)
+    return picture(figure, form)
 
 
 def _label_positions(axes: Axes, labels: Sequence[str]) -> None:
@@ -47,27 +47,27 @@ def _label_positions(axes: Axes, labels: Sequence[str]) -> None:
 
 
 @styled
-def positions_chart(table: np.ndarray) -> str:
+def positions_chart(table: np.ndarray, form: str = "svg") -> bytes:
     """The positional encoding as a heat map, and how similar the positions are to each other."""
     width = table.shape[1]
     similarity = table @ table.T / np.maximum(1e-12, (table**2).sum(axis=1).mean())
     figure = new_figure(12.5, 5.2, panels=2, ratios=[1.25, 1])
     left, right = figure.axes
-    picture = left.imshow(table, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
+    image = left.imshow(table, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
     columns = f"column of the {width}: sines in the even, cosines in the odd; slower to the right"
     left.set(title="What is added at each position", xlabel=columns, ylabel="position")
-    figure.colorbar(picture, ax=left, fraction=0.04, pad=0.02)
-    picture = right.imshow(similarity, cmap="viridis", vmax=1, aspect="equal", interpolation="nearest")
+    figure.colorbar(image, ax=left, fraction=0.04, pad=0.02)
+    image = right.imshow(similarity, cmap="viridis", vmax=1, aspect="equal", interpolation="nearest")
     right.set(title="How alike two positions are", xlabel="position", ylabel="position")
-    figure.colorbar(picture, ax=right, fraction=0.046, pad=0.02, label="scalar product (itself = 1)")
-    return svg(figure)
+    figure.colorbar(image, ax=right, fraction=0.046, pad=0.02, label="scalar product (itself = 1)")
+    return picture(figure, form)
 
 
 @styled
 def cost_chart(
     lengths: Sequence[int], operations: Lines, seconds: Lines, width: int, crossings: Sequence[tuple[float, float]],
-    machine: str,
-) -> str:  # fmt: skip
+    machine: str, form: str = "svg",
+) -> bytes:  # fmt: skip
     """Cost of a layer over the length, log-log: on paper to the left, measured to the right, where lines cross."""
     figure = new_figure(12.5, 5.2, panels=2)
     left, right = figure.axes
@@ -92,4 +92,4 @@ def cost_chart(
         offset, side = ((10, -12), "left") if index % 2 == 0 else ((-10, 8), "right")
         where: Any = {"xytext": offset, "textcoords": "offset points", "ha": side}
         right.annotate(f"n ≈ {length:,.0f}", (length, 1e3 * value), **where)
-    return svg(figure)
+    return picture(figure, form)

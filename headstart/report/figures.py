@@ -1,4 +1,4 @@
-"""Figures as SVG: one style for all charts, for files of their own and for parts of a page.
+"""Figures as SVG or PNG: one style for all charts, for files of their own and for parts of a page.
 
 A figure in a page has the page's fonts, and its colours by day and by night.
 """
@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 BLUE, ORANGE, GREEN, PINK, GREY, INK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A8A8A", "#222222"
 SKY, AMBER, YELLOW = "#56B4E9", "#E69F00", "#F0E442"
 PAPER, RULE = "#FFFFFF", "#E6E6E6"
+PNG_DOTS_PER_INCH = 150
 
 # The page's variable for each colour; the stylesheet gives it a value for light, for dark and for paper.
 _VARIABLES = {
@@ -52,6 +53,15 @@ def svg(figure: Figure, **options: Any) -> str:
     """The figure as the text of an SVG file."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, **options)
+    return buffer.getvalue()
+
+
+def picture(figure: Figure, form: str) -> bytes:
+    """The figure as the bytes of a file: svg or png."""
+    if form == "svg":
+        return svg(figure).encode()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=form, dpi=PNG_DOTS_PER_INCH, metadata={"Software": None})
     return buffer.getvalue()
 
 

@@ -27,7 +27,7 @@ SERVES: dict[str, tuple[str, ...]] = {
     "masked": ("embed", "evaluate"),
     "masked-nsp": ("embed", "evaluate"),
     **dict.fromkeys(("classification", "multilabel", "regression"), _PREDICTS),
-    "translation": ("translate", "evaluate"),
+    "translation": ("translate", "evaluate", "compare"),
     "base": ("embed",),  # imported without a head
 }
 

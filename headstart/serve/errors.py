@@ -32,6 +32,7 @@ _WRONG = {
     "float_type": ("is not a number", "give a number"),
     "finite_number": ("is not a finite number", "give a finite number"),
     "bool_type": ("is not a boolean", "give true or false"),
+    "neither_zero_nor_enough": ("is too small", "give 0, or {ge} or more"),
     "greater_than": ("is too small", "give more than {gt}"),
     "greater_than_equal": ("is too small", "give {ge} or more"),
     "less_than": ("is too large", "give less than {lt}"),
@@ -60,9 +61,9 @@ class RequestError(Exception):
         return {"what": visible(self.what)[:_MOST_CHARACTERS], "fix": visible(self.fix)[:_MOST_CHARACTERS]}
 
 
-def busy(what: str) -> RequestError:
+def busy(what: str, fix: str = "try again in a moment") -> RequestError:
     """The server has too much to do."""
-    return RequestError(503, what, "try again in a moment", {"Retry-After": "1"})
+    return RequestError(503, what, fix, {"Retry-After": "1"})
 
 
 def error_for(error: Exception) -> RequestError | None:

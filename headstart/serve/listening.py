@@ -1,13 +1,16 @@
 """The socket and the server: address, access, timeouts, shutdown.
 
 The headers of a request have to arrive in time, and answers have to be read in time. Silent connections are closed in
-time; where there are too many of them, the oldest is closed first.
+time. Where all places are taken, the connection that has kept us waiting longest is closed. After a signal the process
+ends in time, whatever it is computing.
 """
 
 import asyncio
 import errno
+import os
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -22,6 +25,7 @@ from headstart.serve.errors import RequestError
 from headstart.serve.security import LOOPBACK, Access, Application
 
 LEAST_TOKEN_CHARACTERS = 8
+ANSWERING_SECONDS, LEAVING_SECONDS = 2, 4  # after a signal: for answers in progress, and for all
 _A_TOKEN = "python -c 'import secrets; print(secrets.token_urlsafe())'"
 
 
@@ -90,7 +94,7 @@ class TimeoutProtocol(H11Protocol):
     """A connection with timeouts."""
 
     timeouts: Timeouts
-    waiting: "dict[TimeoutProtocol, None]"  # without the headers of a request yet, the oldest first
+    waiting: "dict[TimeoutProtocol, None]"  # for their client: to send a request, or to read the answer; oldest first
     _timers: dict[str, asyncio.TimerHandle]
     _rest_bytes = 0
 
@@ -99,12 +103,13 @@ class TimeoutProtocol(H11Protocol):
         self._timers = {}
         self._await_headers()
         if len(self.connections) > self.timeouts.connections:
-            oldest = next(iter(self.waiting))
-            oldest._has_headers()  # at once: the next of many that come together must find another
-            oldest.transport.abort()
+            slowest = next(iter(self.waiting))
+            del self.waiting[slowest]  # at once: the next of many that come together must find another
+            slowest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._has_headers()
+        self.waiting.pop(self, None)
+        self._stop("headers")
         self._stop("reader")
         self._stop("rest")
         super().connection_lost(exc)
@@ -116,7 +121,7 @@ class TimeoutProtocol(H11Protocol):
         if timer := self._timers.pop(name, None):
             timer.cancel()
 
-    # ---- headers ----
+    # ---- requests ----
 
     def data_received(self, data: bytes) -> None:
         if "rest" in self._timers:
@@ -129,17 +134,22 @@ class TimeoutProtocol(H11Protocol):
         if is_requested or self.conn.their_state is not h11.SEND_BODY:
             self._stop("rest")
         if self.transport.is_closing() or is_requested:
-            self._has_headers()
+            self._stop("headers")
         elif "headers" not in self._timers and self.conn.their_state is h11.IDLE:
             self._await_headers()
+        self._note_waiting()
+
+    def _note_waiting(self) -> None:
+        """Whose turn it is: ours once the request is whole, until the client has to read or to send again."""
+        is_whole = self.cycle is not None and self.conn.their_state is not h11.SEND_BODY
+        if is_whole and not self.cycle.response_complete and "reader" not in self._timers:
+            self.waiting.pop(self, None)
+        elif self in self.connections:
+            self.waiting.setdefault(self)
 
     def _await_headers(self) -> None:
-        self.waiting[self] = None
+        self._note_waiting()
         self._start("headers", self.timeouts.header_seconds, self._give_up)
-
-    def _has_headers(self) -> None:
-        self.waiting.pop(self, None)
-        self._stop("headers")
 
     def _give_up(self) -> None:
         if not self.conn.trailing_data[0]:  # it never sent a byte
@@ -153,7 +163,7 @@ class TimeoutProtocol(H11Protocol):
 
     def _refuse(self, error: RequestError) -> None:
         """Answer what is no whole request, and close the connection."""
-        self._has_headers()
+        self._stop("headers")
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             size = str(len(error.body))
             headers = [("content-type", "application/json"), ("connection", "close"), ("content-length", size)]
@@ -170,26 +180,40 @@ class TimeoutProtocol(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._start("reader", self.timeouts.reader_seconds, self.transport.abort)
+        self._note_waiting()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop("reader")
+        self._note_waiting()
 
     def on_response_complete(self) -> None:
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
             self._rest_bytes = 0
             self._start("rest", self.timeouts.rest_seconds, self.transport.abort)
-        super().on_response_complete()
+        super().on_response_complete()  # which may begin with the next request
+        self._note_waiting()
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves in time, whatever its threads do."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if not self.should_exit:  # what goes on in a thread cannot be ended from outside, and nothing is lost by it
+            leave = threading.Timer(LEAVING_SECONDS, os._exit, [128 + sig])
+            leave.daemon = True
+            leave.start()
+        super().handle_exit(sig, frame)
 
 
 def server_for(application: Application, timeouts: Timeouts | None = None) -> uvicorn.Server:
     """The server, not running yet; uvicorn wants its protocol as a class."""
     own = {"timeouts": timeouts or Timeouts(), "waiting": {}}
-    return uvicorn.Server(uvicorn.Config(
+    return _Server(uvicorn.Config(
         application,
         http=type("Protocol", (TimeoutProtocol,), own), ws="none", loop="asyncio", lifespan="on",
         log_level="error", access_log=False, server_header=False, proxy_headers=False,
-        timeout_keep_alive=5, timeout_graceful_shutdown=2,  # for answers in progress
+        timeout_keep_alive=5, timeout_graceful_shutdown=ANSWERING_SECONDS,
     ))  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-from headstart.config.generation import BEAM, SAMPLED, GenerationConfig
+from headstart.config.generation import BEAM, LEAST_TEMPERATURE, LEAST_TOP_P, SAMPLED, GenerationConfig
 
 MOST_CHARACTERS = 20_000
 MOST_TOKENS = 512
@@ -18,6 +19,12 @@ RunName = Annotated[str | None, Field(max_length=255, description="Optional wher
 def _strict(**example: Any) -> ConfigDict:
     """No conversion between types, no unknown key, no infinite number."""
     return ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra={"examples": [example]})
+
+
+def _zero_or_enough(temperature: float) -> float:
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise PydanticCustomError("neither_zero_nor_enough", "0, or {ge} or more", {"ge": LEAST_TEMPERATURE})
+    return temperature
 
 
 class ScoreRequest(BaseModel):
@@ -40,9 +47,11 @@ class GenerateRequest(BaseModel):
     run: RunName = None
     prompt: Text = ""
     max_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 100
-    temperature: Annotated[float, Field(ge=0, le=100)] = SAMPLED.temperature
+    temperature: Annotated[
+        float, Field(ge=0, le=100, description=f"0, or {LEAST_TEMPERATURE:g} or more."), AfterValidator(_zero_or_enough)
+    ] = SAMPLED.temperature
     top_k: Annotated[int, Field(ge=0, le=1_000_000, description="0: all tokens.")] = 0
-    top_p: Annotated[float, Field(gt=0, le=1)] = SAMPLED.top_p or 1.0
+    top_p: Annotated[float, Field(ge=LEAST_TOP_P, le=1)] = SAMPLED.top_p or 1.0
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     alternatives: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 5
     stream: bool = True
@@ -185,6 +194,7 @@ class ScoreAnswer(BaseModel):
     tokens: list[ScoredToken]
     loss: float
     perplexity: float | None
+    is_cut: bool
 
 
 class AlignedTokens(BaseModel):

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,9 @@ PAGE_POLICY = (
     "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
+# The value of a Host header: a name, or an IPv6 address in brackets, and perhaps a port.
+_HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:]+))(?::[0-9]*)?")
+
 _ONCE = ("host", "origin", "authorization", "content-type", "content-length")
 _HEADERS = {
     "content-security-policy": PAGE_POLICY,
@@ -53,8 +57,10 @@ class Access:
 
     def knows(self, host: str) -> bool:
         """Whether the value of a Host header names this server, at any port."""
-        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0].rstrip(".")
-        return name.lower() in self.hosts or (self.any_address and _is_address(name))
+        if (known := _HOST.fullmatch(host)) is None:
+            return False
+        name = (known["address"] or known["name"].removesuffix(".")).lower()
+        return name in self.hosts or (self.any_address and _is_address(name))
 
     def accepts(self, authorization: str) -> bool:
         """Whether the value of an Authorization header has the token, compared in constant time."""
@@ -73,6 +79,7 @@ class Limits:
     requests: int = 64  # at once
     streams: int = 4  # texts that are generated at once
     generation_seconds: float = 60.0
+    answer_seconds: float = 60.0  # for every other answer
 
 
 class SecurityMiddleware:

@@ -7,7 +7,6 @@ generation has a thread per text.
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,14 +25,14 @@ from headstart.machine import Machine
 from headstart.runs.load import LoadedRun
 from headstart.runs.study_model import StudyModel
 from headstart.serve import messages
-from headstart.serve.batching import MOST_ITEMS, Batcher
+from headstart.serve.batching import MOST_ITEMS, Answer, Batcher
 from headstart.serve.errors import RequestError, as_json, busy, error_for
 from headstart.serve.models import Ability, Models, ServedRun
 from headstart.serve.security import Limits
 from headstart.serve.streaming import LinesResponse, Stream, StreamTimeout
 from headstart.tokenizers.token_texts import shown_tokens
 
-POOL_THREADS = 2
+POOL_THREADS = 2  # for what is computed one by one
 
 # Texts share a batch if the longest is at most this many times the shortest, or this many tokens.
 LIKE, SHORT_TOKENS = 1.25, 32
@@ -53,15 +52,14 @@ class Service:
         """Without batching requests are computed one by one, for benchmarks."""
         self.models, self._limits = models, limits
         self._most_items = MOST_ITEMS if batching else 1
-        self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="reading")
+        self._pool = Batcher(_one_by_one, most_items=1, threads=POOL_THREADS)
         self._streams = threading.BoundedSemaphore(limits.streams)
         self._batchers: dict[str, Batcher[Any, Any]] = {}
         self._loading: dict[str, asyncio.Future[LoadedRun]] = {}
 
     async def close(self) -> None:
-        """Let every thread finish its current work."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for batcher in self._batchers.values():
+        """Let every thread finish its current step."""
+        for batcher in (self._pool, *self._batchers.values()):
             await asyncio.to_thread(batcher.close)
 
     # ---- runs ----
@@ -88,10 +86,19 @@ class Service:
         """Compute it in the run's own thread, together with what else is waiting there."""
         if served.name not in self._batchers:
             self._batchers[served.name] = Batcher(work, self._most_items)
-        return await asyncio.wrap_future(self._batchers[served.name].submit(item))
+        return await self._in_time(self._batchers[served.name].submit(item))
 
     async def _in_pool(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        return await self._in_time(self._pool.submit(work))
+
+    async def _in_time(self, answer: Answer[Result]) -> Result:
+        """The answer, once it is there; where its client leaves or the time ends, it is cancelled."""
+        seconds = self._limits.answer_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.wrap_future(answer)
+        except TimeoutError:
+            raise busy(f"the answer was not ready within {seconds:g} seconds", "send less text, or try again") from None
 
     # ---- requests ----
 
@@ -124,7 +131,8 @@ class Service:
 
     async def score(self, request: messages.ScoreRequest) -> Response:
         served, run = await self._run(request.run, "score")
-        scores = await self._in_pool(partial(score_tokens, run, request.text, served.machine))
+        score = partial(score_tokens, run, request.text, served.machine, within_context=True)
+        scores = await self._in_pool(score)
         return _json({"run": served.name, **scores.as_json()})
 
     async def attention(self, request: messages.AttentionRequest) -> Response:
@@ -151,7 +159,7 @@ class Service:
         notes: list[str] = []
         start = partial(
             stream_tokens, run, request.prompt, served.machine, request.generation,
-            alternatives=request.alternatives, log=notes.append,
+            alternatives=request.alternatives, within_context=True, log=notes.append,
         )  # fmt: skip
         try:
             await stream.open(start)  # invalid requests are refused here
@@ -192,6 +200,11 @@ async def _lines(stream: Stream[TokenStep], notes: list[str]) -> AsyncIterator[d
             return
         raise
     yield {"stop": stop, "token_count": count, "notes": notes}
+
+
+def _one_by_one(works: Sequence[Callable[[], Any]]) -> Iterator[tuple[int, Any]]:
+    for index, work in enumerate(works):
+        yield index, work()
 
 
 def _json(answer: dict[str, Any]) -> Response:

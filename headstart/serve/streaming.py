@@ -1,6 +1,6 @@
 """Streams: an iterator in a thread of its own, which computes an item only when the client wants it.
 
-So a slow client slows the computation, and one that has gone ends it after the current item.
+So a slow client slows the computation, and one that has gone ends it: within an item at its next step.
 """
 
 import asyncio
@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 from starlette.responses import StreamingResponse
+
+from headstart.cancellation import cancelled_when
 
 Item = TypeVar("Item")
 _END = object()
@@ -46,7 +48,7 @@ class Stream(Generic[Item]):
         return item
 
     def close(self) -> None:
-        """Let the thread end after its current item."""
+        """Let the thread end after its current step."""
         if not self._is_closed:
             self._is_closed = True
             self._worker.submit(self._end)
@@ -60,9 +62,13 @@ class Stream(Generic[Item]):
             self._on_end()
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        def until_closed() -> Any:
+            with cancelled_when(lambda: self._is_closed):
+                return work()
+
         try:
             async with asyncio.timeout_at(self._deadline):
-                return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+                return await asyncio.get_running_loop().run_in_executor(self._worker, until_closed)
         except TimeoutError:
             raise StreamTimeout from None
 

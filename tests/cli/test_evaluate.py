@@ -115,6 +115,8 @@ def test_compare_two_classifiers(cli):
     counts = found["agreement"]
     assert found["count"] == 30 == sum(v for key, v in counts.items() if key != "mcnemar_p")
     assert found["settings"]["start"][1] == "scratch"
+    assert found["verdict"][-1].startswith(f"The runs differ in {len(found['settings'])} settings")
+    assert found["differences"] == [difference]
     code, out, _ = cli("compare", *runs, "--data", data)
     assert code == 0
     assert "95 % interval" in out
@@ -130,3 +132,17 @@ def test_compare_two_language_models(cli):
     assert "bits_per_byte, second minus first" in out
     assert "documents)" in out
     assert "model.positions" in out
+
+
+def test_compare_two_translators(cli):
+    command = ("compare", translators.path_of(), translators.path_of("separate"), "--beam", "1")
+    code, out, _ = cli(*command, "--data", translators.files()["test"], "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert [one["measure"] for one in found["differences"]] == ["bleu", "chrf"]
+    assert all(0 <= p <= 1 for p in found["bootstrap"]["p"].values())
+    assert "bs:1000" in found["bootstrap"]["signatures"]["bleu"]
+    code, out, _ = cli(*command, "--data", translators.files()["test"])
+    assert code == 0
+    assert "chrf, second minus first" in out
+    assert "bootstrap p" in out

@@ -13,6 +13,7 @@ import translators
 
 from headstart.cli.main import run
 from headstart.inference.attention_maps import attention_of
+from headstart.planning import layers
 
 
 def explain(capsys, *arguments):
@@ -45,6 +46,14 @@ def test_padding_and_documents_are_drawn(tmp_path, capsys):
     assert found["allowed"] == [[1, 1], [1, 1]]
 
 
+@pytest.mark.parametrize("arguments", [["mask", "--text", "le livre 本"], ["positions", "--length", "20"]])
+def test_a_picture_is_what_its_name_says(arguments, tmp_path, capsys):
+    explain(capsys, *arguments, "--out", str(tmp_path / "a.PNG"))
+    assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
+    explain(capsys, *arguments, "--out", str(tmp_path / "b.png"))
+    assert (tmp_path / "a.PNG").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
 def test_words_with_markup_are_only_words(tmp_path, capsys):
     out = tmp_path / "mask.svg"
     explain(capsys, "mask", "--text", "<script>alert(1)</script> $x^2 a&b", "--out", str(out))
@@ -57,6 +66,31 @@ def test_the_same_data_give_the_same_bytes(tmp_path, capsys):
         explain(capsys, "positions", "--width", "9", "--length", "20", "--out", str(out))
     assert first.read_bytes() == second.read_bytes()
     assert_is_picture(first)
+
+
+class Disturbed:
+    """Layers whose times cross at n = 9; some measurements of attention are disturbed."""
+
+    def __init__(self, disturbed):
+        self.calls, self.disturbed = 0, disturbed
+
+    def __call__(self, length, *arguments):
+        self.calls += 1
+        attention = (1000.0 if self.calls in self.disturbed else 1.0) * length
+        return {"attention": attention, "recurrence": 3.0 * length**0.5}
+
+
+@pytest.mark.parametrize(("disturbed", "is_steady"), [([2], True), ([2, 5], True), ([2, 5, 8, 11, 14], False)])
+def test_a_busy_machine_is_measured_again_or_told(disturbed, is_steady, tmp_path, capsys, monkeypatch):
+    lengths = ["--lengths", "4,8,16", "--out", str(tmp_path / "cost.svg")]
+    monkeypatch.setattr(layers, "measure_layers", Disturbed(disturbed))
+    found = explain(capsys, "cost", *lengths)
+    assert [bool(row["noisy"]) for row in found["rows"]] == [False, not is_steady, False]
+    assert [one["length"] for one in found["crossings"]] == ([pytest.approx(9)] if is_steady else [])
+    monkeypatch.setattr(layers, "measure_layers", Disturbed(disturbed))
+    assert run(["explain", "cost", *lengths]) == 0
+    assert found["unclear"] == ([] if is_steady else ["recurrence"])
+    assert ("too noisy" in capsys.readouterr().out) == (not is_steady)
 
 
 @pytest.mark.slow
@@ -85,6 +119,9 @@ def test_the_cost_table_has_paper_and_measurement(tmp_path, capsys):
         ("cost --lengths 64,16", "[bad-value]: width 200, kernel 3, heads 2, lengths 64, 16"),
         ("cost --lengths 16,many", "[usage]: "),
         ("cost --width 9 --heads 2", "[bad-value]: width 9, kernel 3, heads 2"),
+        ("mask --out mask.pdf", "[unsupported]: mask.pdf"),
+        ("positions --out positions", "[unsupported]: positions"),
+        ("cost --out cost.jpeg", "[unsupported]: cost.jpeg"),
         ("mask --out /nowhere/mask.svg", "[no-file]: /nowhere/mask.svg"),
     ],
 )
@@ -157,7 +194,7 @@ def test_the_text_may_come_from_standard_input(attention, monkeypatch):
     [
         ([TEXT, "--layer", "3"], "[bad-value]", "--layer 1 to 2"),
         ([TEXT, "--head", "0"], "[bad-value]", "--head 1 to 2"),
-        ([TEXT, "--out", "a.png"], "[unsupported]: a.png", ".svg or an .html"),
+        ([TEXT, "--out", "a.png"], "[unsupported]: a.png", ".svg or .html"),
         ([TEXT, "--out", "nowhere/a.svg"], "[no-file]: nowhere/a.svg", "--out"),
         ([TEXT, "--target", "b"], "[", "target"),
         ([TEXT, "--most-tokens", "2"], "[bad-value]", "8 to 256"),

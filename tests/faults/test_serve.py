@@ -1,16 +1,19 @@
 """Clients that send too much, too slowly or nonsense, that leave, or come from elsewhere."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import string
 import threading
 import time
 from pathlib import Path
 
+import commands
 import pytest
 import serving
 import tiny_runs
@@ -19,12 +22,14 @@ from expected_errors import refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headstart.config.generation import GenerationConfig
+from headstart import cancellation
+from headstart.config.generation import LEAST_TEMPERATURE, LEAST_TOP_P, GenerationConfig
 from headstart.errors import IntegrityError, UserError
+from headstart.inference.decoding.readers import CachedReader
 from headstart.inference.generate import MOST_ALTERNATIVES, TokenStep
-from headstart.serve import messages, service
+from headstart.serve import batching, messages, service, streaming
 from headstart.serve.errors import RequestError, as_json, error_for
-from headstart.serve.listening import Timeouts, access_for
+from headstart.serve.listening import ANSWERING_SECONDS, LEAVING_SECONDS, Timeouts, access_for
 from headstart.serve.messages import MOST_CHARACTERS, MOST_TOKENS
 from headstart.serve.security import Access, Limits, SecurityMiddleware
 
@@ -123,6 +128,28 @@ def test_a_connection_goes_on_after_the_rest_of_a_refused_body():
         assert status_of(serving.all_of(found)) == 200
 
 
+LONG = "\U0001f600" * MOST_CHARACTERS  # four tokens each
+
+
+def test_a_prompt_is_bounded_by_the_context_before_the_model_reads_it(served, monkeypatch):
+    context, sizes, read = tiny_runs.run_of("causal").config.model.context, [], CachedReader.read
+    monkeypatch.setattr(CachedReader, "read", lambda *given: sizes.append(given[1].shape[1]) or read(*given))
+    asked = {"prompt": LONG, "max_tokens": 3, "temperature": 5, "stream": False}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda _: served.post("/api/generate", **asked), range(4)))
+    for status, answer in answers:
+        assert status == 200
+        assert any("tokens of the prompt are dropped" in note for note in answer["notes"])
+    assert max(sizes) == context
+
+
+def test_a_text_to_score_is_cut_at_the_context(served):
+    status, answer = served.post("/api/score", text=LONG)
+    context = tiny_runs.run_of("causal").config.model.context
+    assert (status, answer["is_cut"], len(answer["tokens"])) == (200, True, context)
+    assert not served.post("/api/score", **TEXT)[1]["is_cut"]
+
+
 def drip(found, sent):
     """A byte now and a byte then."""
     for byte in sent:
@@ -199,6 +226,30 @@ def test_where_there_are_too_many_sockets_the_one_that_waited_longest_goes():
         assert status_of(serving.all_of(second)) == 200
 
 
+SLOW = {
+    "bodies": (HEAD + b"Content-Length: 100\r\n\r\n{", 0),
+    "bodies of refused requests": (HEAD + b"Content-Length: 600000\r\n\r\n{", 413),
+    "next requests": (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
+}
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_clients_who_keep_us_waiting_for_anything_lock_nobody_out(kind):
+    sent, status = SLOW[kind]
+    timeouts = Timeouts(header_seconds=60, rest_seconds=60, connections=20)
+    with (
+        serving.serving(tiny_runs.path_of("classification"), timeouts=timeouts) as served,
+        contextlib.ExitStack() as stack,
+    ):
+        slow = [stack.enter_context(served.connect()) for _ in range(20)]
+        for one in slow:
+            one.sendall(sent)
+            assert not status or serving.first_status(one) == status
+        assert served.post("/api/classify", **TEXT)[0] == 200
+        assert served.get("/health").status == 200
+        assert [is_open(one) for one in slow] == [False] + 19 * [True], "the slowest made room"
+
+
 def test_many_sockets_that_come_together_are_too_many_together():
     with (
         serving.serving(
@@ -215,6 +266,7 @@ def test_many_sockets_that_come_together_are_too_many_together():
 
 
 def is_open(found):
+    found.setblocking(False)
     try:
         return found.recv(1, socket.MSG_PEEK) != b""
     except BlockingIOError:
@@ -369,6 +421,104 @@ def test_a_request_whose_client_left_before_its_turn_is_not_computed(served, mon
     first.close()
 
 
+WORK = {
+    "classify": {"run": "classification", **TEXT},
+    "classify with attribution": {"run": "classification", **TEXT, "attribution": "leave-one-out"},
+    "score": {"run": "causal", **TEXT},
+    "generate": {"run": "causal", "prompt": "un livre."},
+    "translate": TEXT,
+    "attention": {"run": "translator-joint", **TEXT},
+}
+
+
+@pytest.fixture
+def steps_of_work(monkeypatch):
+    """Work that waits before each of its steps: the steps so far, a gate for them, and how the work ended."""
+    steps, gate, ends = [], threading.Semaphore(0), []
+
+    @contextlib.contextmanager
+    def gated(is_cancelled):
+        def waits():
+            steps.append(len(steps))
+            gate.acquire()
+            return is_cancelled()
+
+        try:
+            with cancellation.cancelled_when(waits):
+                yield
+            ends.append("done")
+        except cancellation.Cancelled:
+            ends.append("cancelled")
+            raise
+
+    monkeypatch.setattr(batching, "cancelled_when", gated)
+    monkeypatch.setattr(streaming, "cancelled_when", gated)
+    yield steps, gate, ends
+    gate.release(1_000)
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_what_a_client_who_left_has_asked_for_is_given_up_at_its_next_step(served, steps_of_work, name):
+    steps, gate, ends = steps_of_work
+    if name == "classify with attribution":
+        gate.release()  # the prediction itself
+    found = served.connect()
+    found.sendall(serving.request(f"/api/{name.split()[0]}", WORK[name]))
+    serving.wait_until(lambda: len(steps) == 1 + name.endswith("attribution"))
+    seen = len(steps)
+    found.close()
+    serving.wait_until(lambda: served.application._working == 0)
+    gate.release(100)
+    serving.wait_until(lambda: "cancelled" in ends)
+    assert len(steps) == seen
+
+
+def test_an_answer_that_takes_too_long_is_given_up(steps_of_work):
+    steps, gate, ends = steps_of_work
+    with serving.serving(tiny_runs.path_of("causal"), limits=Limits(answer_seconds=0.2)) as served:
+        answer = served.ask("POST", "/api/score", json.dumps(TEXT))
+        assert (answer.status, answer.headers["Retry-After"], len(steps)) == (503, "1", 1)
+        gate.release(100)
+        serving.wait_until(lambda: ends == ["cancelled"])
+        assert served.application._working == 0
+
+
+# What the server computes, when it is asked to end: it asks between its steps, or never.
+ENDLESS = """
+import time
+from headstart.cancellation import stop_if_cancelled
+from headstart.serve import listening, service
+
+def endless(*arguments, **settings):
+    print("computing", flush=True)
+    while True:
+        time.sleep(0.01)
+        {asks}
+
+service.score_tokens = endless
+listening.ANSWERING_SECONDS, listening.LEAVING_SECONDS = 0.1, {seconds}
+"""
+
+
+@pytest.mark.parametrize(("asks", "seconds"), [("stop_if_cancelled()", 60), ("", 0.5)])
+def test_a_server_ends_in_time_whatever_it_computes(tmp_path, asks, seconds):
+    log = tmp_path / "log"
+    program = ENDLESS.format(asks=asks, seconds=seconds) + commands.COMMAND
+    words = ["serve", str(tiny_runs.path_of("causal")), "--port", "0", "--threads", "1"]
+    child = commands.forked.start(program, *words, output=log)
+    commands.wait_until(lambda: log.exists() and "\n" in log.read_text(), child)
+    port = int(log.read_text().strip().rstrip("/").rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as found:
+        found.sendall(serving.request("/api/score", TEXT))
+        commands.wait_until(lambda: "computing" in log.read_text(), child)
+        os.kill(child.pid, signal.SIGTERM)
+        assert commands.exit_code_of(child) == 143
+
+
+def test_a_server_is_given_less_than_five_seconds_to_end():
+    assert ANSWERING_SECONDS < LEAVING_SECONDS < 5
+
+
 @pytest.mark.parametrize("is_begun", [False, True])
 def test_a_server_that_ends_breaks_off_in_order(is_begun):
     sent = []
@@ -487,6 +637,25 @@ def test_what_is_not_http_is_answered_with_400_or_not_at_all(served, sent):
     assert b"uvicorn" not in answer.lower()
 
 
+@pytest.mark.parametrize("number", [{"temperature": 1e-40}, {"temperature": 5e-324}, {"top_p": 1e-320}])
+def test_a_number_that_the_arithmetic_does_not_hold_is_refused(served, number):
+    status, answer = served.post("/api/generate", stream=False, **number)
+    assert (status, answer["error"]["what"].split()[0]) == (422, *number)
+    with refused("bad-value"):
+        GenerationConfig(**number)
+    with refused("bad-value"):
+        GenerationConfig(temperature=1e300)
+
+
+@pytest.mark.parametrize(
+    "number", [{"temperature": LEAST_TEMPERATURE}, {"temperature": 100.0}, {"top_p": LEAST_TOP_P}, {"top_k": 10**6}]
+)
+def test_the_numbers_at_the_bounds_are_held(served, number):
+    status, answer = served.post("/api/generate", stream=False, max_tokens=5, **number)
+    assert status == 200
+    assert all(0 <= token["probability"] <= 1 for token in answer["tokens"])
+
+
 def test_a_length_that_no_number_holds_is_refused(served):
     with served.connect() as found:
         found.sendall(HEAD + b"Content-Length: " + b"9" * 5_000 + b"\r\nConnection: close\r\n\r\n")
@@ -504,7 +673,18 @@ def test_a_header_that_comes_twice_is_not_read_one_way_or_the_other(served):
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::2]", "10.0.0.1", "@"],
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:80",
+        "",
+        "[::2]",
+        "10.0.0.1",
+        "@",
+        "[::1]evil.com",
+        "[::1]evil.com:80",
+        "localhost:evil.com",
+    ],
 )
 def test_a_foreign_host_is_refused(served, host):
     assert served.get("/api/runs", Host=host).status == 403
@@ -629,6 +809,7 @@ def test_a_number_that_is_not_finite_is_null():
 def test_the_bounds_of_a_request_are_within_what_the_package_takes():
     fields = {name: _bounds(messages.GenerateRequest, name) for name in ("temperature", "top_k", "top_p")}
     GenerationConfig(**{name: most for name, (_, most) in fields.items()})
+    GenerationConfig(top_p=fields["top_p"][0])
     for penalty in _bounds(messages.TranslateRequest, "length_penalty"):
         GenerationConfig(beam=messages.MOST_BEAMS, length_penalty=penalty)
     assert messages.MOST_ALTERNATIVES <= MOST_ALTERNATIVES

@@ -9,11 +9,15 @@ import pytest
 import small
 import tiny_runs
 import torch
+import translators
 from expected_errors import refused
 from scipy import stats
 
+from headstart.config.generation import GenerationConfig
 from headstart.inference import compare as comparing
 from headstart.inference.compare import (
+    Comparison,
+    PairedDifference,
     compare,
     document_bytes,
     mcnemar_p,
@@ -178,6 +182,65 @@ def test_runs_of_two_kinds_are_refused():
             compare(tiny_runs.run_of(one), tiny_runs.run_of(other), "nowhere.txt", MACHINE)
     with refused("wrong-run", "masked run", "headstart compare"):
         compare(tiny_runs.run_of("causal"), tiny_runs.run_of("masked"), "nowhere.txt", MACHINE)
+
+
+# ---- what the result says -------------------------------------------------------------------------------------
+
+
+def test_a_verdict_names_the_settings_that_the_difference_may_come_from():
+    differences = {"accuracy": PairedDifference(0.2, 0.1, 0.3)}
+    for count, named in (
+        (0, []),
+        (1, ["one setting, a."]),
+        (3, ["3 settings (a, b and c)", "all of them"]),
+        (9, ["9 settings (a, b, c and 6 more)"]),
+    ):
+        settings = dict.fromkeys("abcdefghi"[:count], (1, 2))
+        first, *caveat = Comparison(({}, {}), differences, "text", 30, settings=settings).verdict
+        assert first.endswith("the second is better.")
+        assert len(caveat) == bool(count)
+        assert all(name in caveat[0] for name in named)
+
+
+@pytest.mark.parametrize(
+    ("measure", "bounds", "better"),
+    [("accuracy", (0.1, 0.3), "second"), ("bits_per_byte", (0.1, 0.3), "first"), ("mae", (-0.3, -0.1), "second"),
+     ("bleu", (-0.3, -0.1), "first"), ("bleu", (-0.3, 0.1), None), ("bleu", (None, None), None)],
+)  # fmt: skip
+def test_the_better_run_is_outside_the_interval_on_the_right_side(measure, bounds, better):
+    value = 0.0 if bounds[0] is None else sum(bounds) / 2
+    found = Comparison(({}, {}), {measure: PairedDifference(value, *bounds)}, "text", 30)
+    assert found.better(measure) == better
+    assert (f"the {better} is better" in found.verdict[0]) == (better is not None)
+
+
+def test_two_runs_that_differ_in_more_than_the_start_are_told_so():
+    path = tiny_runs.files()["classification", "test"]
+    found = compare(tiny_runs.run_of("classification"), tiny_runs.run_of("char"), path, MACHINE)
+    assert "start" in found.settings
+    assert f"{len(found.settings)} settings" in found.verdict[-1]
+
+
+# ---- translators ----------------------------------------------------------------------------------------------
+
+
+def test_two_translators_are_compared_by_paired_bootstrap():
+    first, second = translators.run_of(), shaken(translators.run_of(), scale=0.3)
+    config, path = GenerationConfig(beam=1), translators.files()["test"]
+    found = compare(first, second, path, MACHINE, generation=config)
+    assert (found.measure, found.unit, found.unit_count) == ("bleu", "text", 15)
+    for run, metrics in zip((first, second), found.metrics, strict=True):
+        alone = evaluate_run(run, path, MACHINE, generation=config).metrics
+        assert metrics == pytest.approx({name: alone[name] for name in ("bleu", "chrf")})
+    for name, difference in found.differences.items():
+        assert difference.value == pytest.approx(found.metrics[1][name] - found.metrics[0][name])
+        assert difference.low < difference.value < difference.high
+    assert found.differences["chrf"].value < -1, "from 0 to 100, as in sacreBLEU's signature"
+    assert found.better("chrf") == "first"
+    same = compare(first, first, path, MACHINE, generation=config)
+    assert set(same.differences.values()) == {(0.0, 0.0, 0.0)}
+    assert same.better("bleu") is None
+    assert same.bootstrap["p"] == {"bleu": 1.0, "chrf": 1.0}
 
 
 # ---- language models --------------------------------------------------------------------------------------

@@ -2,11 +2,16 @@
 
 import numpy as np
 import pytest
+import small
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
 
 from headstart.inference.metrics import (
+    bleu_and_chrf,
     calibration_error,
     classification_scores,
     multilabel_scores,
+    paired_bootstrap,
     regression_scores,
 )
 
@@ -48,3 +53,28 @@ def test_scores_of_numbers():
     assert found["spearman"] == pytest.approx(1.0)
     assert found["pearson"] == pytest.approx(np.corrcoef([1, 2, 4], [1, 3, 5])[0, 1])
     assert regression_scores(np.ones((2, 1)), np.array([1.0, 2.0]))["pearson"] == 0.0
+
+
+def test_the_paired_bootstrap_is_sacrebleus_with_the_interval_of_the_difference():
+    references = [text.removesuffix(".") for text in small.sentences(60, seed=2)]
+    random = np.random.default_rng(1)
+
+    def spoiled(share):
+        return [" ".join(w if random.random() > share else "x" for w in text.split()) for text in references]
+
+    first, second = spoiled(0.4), spoiled(0.2)
+    metrics = {"bleu": BLEU(), "chrf": CHRF()}
+    signatures, expected = PairedTest([("a", first), ("b", second)], metrics, [references], "bs")()
+    found = paired_bootstrap(first, second, references)
+    for name, theirs in (("bleu", "BLEU"), ("chrf", "chrF2")):
+        one, other = expected[theirs]
+        assert found[name].scores == pytest.approx((one.score, other.score))
+        assert found[name].p == pytest.approx(other.p_value)
+        assert found[name].signature == str(signatures[theirs])
+        assert 0 < found[name].low < found[name].scores[1] - found[name].scores[0] < found[name].high < 100
+    assert found["bleu"].scores == (
+        bleu_and_chrf(first, references).values["bleu"], pytest.approx(bleu_and_chrf(second, references).values["bleu"])
+    )  # fmt: skip
+    (low, high) = found["bleu"][1:3]
+    turned = paired_bootstrap(second, first, references)["bleu"]
+    assert (turned.low, turned.high) == pytest.approx((-high, -low))

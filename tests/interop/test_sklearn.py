@@ -266,6 +266,21 @@ def test_pairs_are_two_columns():
         fitted().predict(pairs)
 
 
+def test_a_table_needs_the_name_of_its_texts_and_never_gives_its_labels():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"texte": TEXTS, "avis": LABELS})
+    with refused("conflict", "column 1", "text_column", by=InputError):
+        classifier().fit(table, table.avis)
+    with refused("conflict", by=InputError):
+        classifier().fit(table.avis, table.avis)
+    named = classifier(text_column="texte").fit(table, table.avis)
+    expected = fitted().predict_proba(TEXTS)
+    for texts in (table, table[["texte"]], TEXTS):
+        assert np.array_equal(named.predict_proba(texts), expected)
+    vectors = encoder().fit(TEXTS).transform(TEXTS)
+    assert np.array_equal(encoder(text_column="texte").fit(table).transform(table), vectors)
+
+
 @pytest.mark.parametrize(
     ("texts", "code", "names"),
     [

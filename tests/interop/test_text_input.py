@@ -7,7 +7,14 @@ import scipy.sparse
 from expected_errors import refused
 
 from headstart.errors import UserError
-from headstart.interop.text_input import InputError, labels_of, names_of, texts_of, value_errors
+from headstart.interop.text_input import (
+    InputError,
+    labels_of,
+    names_of,
+    refuse_labels_as_texts,
+    texts_of,
+    value_errors,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +34,26 @@ def test_texts_come_in_any_container(given):
 
 def test_two_columns_are_pairs():
     assert texts_of(pd.DataFrame({"x": ["a", "b"], "y": ["c", "d"]})) == [("a", "c"), ("b", "d")]
+
+
+def test_the_column_of_a_table_is_named():
+    table = pd.DataFrame({"id": [1, 2], "text": ["a", "b"], "title": ["c", "d"]})
+    assert texts_of(table, "text") == ["a", "b"]
+    assert texts_of(table, ["title", "text"]) == [("c", "a"), ("d", "b")]
+    assert texts_of(["a", "b"], "text") == ["a", "b"], "which is no table"
+    with refused("unknown-name", "'txt'", "text", by=InputError):
+        texts_of(table, "txt")
+    with refused("bad-value", "3 columns", "text_column", by=InputError):
+        texts_of(table)
+
+
+def test_labels_among_the_texts_are_refused():
+    labels = np.array([1, 2, 1])
+    refuse_labels_as_texts(["1", "2", "2"], labels)
+    refuse_labels_as_texts([("a", "1"), ("b", "2"), ("c", "2")], labels)
+    for texts in (["1", "2", "1"], [("a", "1"), ("b", "2"), ("c", "1")], [("1", "a"), ("2", "b"), ("1", "c")]):
+        with refused("conflict", "is y", by=InputError):
+            refuse_labels_as_texts(texts, labels)
 
 
 @pytest.mark.parametrize(

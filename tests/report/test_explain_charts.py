@@ -36,3 +36,10 @@ def test_the_same_numbers_give_the_same_bytes_and_others_others(draw, other):
     picture = draw()
     assert ET.fromstring(picture).tag.endswith("svg")
     assert draw() == picture != other()
+
+
+@pytest.mark.parametrize("form", ["svg", "png"])
+def test_a_chart_is_drawn_in_the_form_that_is_asked_for(form):
+    lines = {"attention": [1.0, 2.0]}
+    begins = {"svg": b"<?xml", "png": b"\x89PNG"}[form]
+    assert cost_chart([16, 32], lines, lines, 32, [], "cpu", form).startswith(begins)

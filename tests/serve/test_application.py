@@ -269,7 +269,7 @@ def test_what_cannot_be_served_is_refused_with_a_fix(served, path, asked, status
             "temperature is not a finite number",
             "give a finite number",
         ),
-        ("generate", {"top_p": 0.0}, "top_p is too small", "give more than 0"),
+        ("generate", {"top_p": 0.0}, "top_p is too small", "give 1e-06 or more"),
     ],
 )
 def test_a_field_that_is_wrong_is_told_in_plain_words(served, path, asked, what, fix):

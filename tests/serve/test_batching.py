@@ -11,6 +11,7 @@ from expected_errors import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headstart.cancellation import Cancelled, stop_if_cancelled
 from headstart.config.generation import GenerationConfig
 from headstart.errors import UserError
 from headstart.inference.predict import predict
@@ -83,6 +84,36 @@ def test_what_nobody_waits_for_any_more_is_not_computed(gated_batcher):
     work.gate.release(10)
     assert (first.result(10), right.result(10)) == ("aa", "cc")
     assert work.batches == [["a"], ["c"]]
+
+
+def test_a_batch_ends_at_its_next_step_once_nobody_waits_for_any_of_it():
+    ask, asked, seen = threading.Semaphore(0), threading.Semaphore(0), []
+
+    def work(items):
+        for index, item in enumerate(items):
+            asked.release()
+            assert ask.acquire(timeout=10)
+            stop_if_cancelled()
+            seen.append(item)
+            yield index, item
+
+    batcher = Batcher(work)
+    first = batcher.submit("a")
+    asked.acquire()
+    others = [batcher.submit(item) for item in "bcd"]
+    ask.release()
+    assert first.result(10) == "a"
+    asked.acquire()
+    others[0].cancel()  # while it is computed: two are left who wait
+    ask.release()
+    asked.acquire()
+    for other in others[1:]:
+        other.cancel()
+    ask.release(9)
+    with pytest.raises(Cancelled):
+        others[1].result(10)
+    batcher.close()
+    assert seen == ["a", "b"]
 
 
 def test_closing_cancels_what_waits_and_finishes_what_is_begun():

@@ -57,7 +57,14 @@ def test_the_servers_own_names_are_known(host):
     assert asked(headers={"host": host})[0] == 200
 
 
-@pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::1]evil.example",
+        "[::1].evil.example:80", "[::1", "::1]", "[localhost]", "localhost:evil.example", "localhost:80:80",
+        "localhost..",
+    ],
+)  # fmt: skip
 def test_another_host_is_refused(host):
     assert asked(headers={"host": host})[0] == 403
     assert asked(headers=[])[0] == 403

@@ -12,9 +12,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from headstart.cancellation import stop_if_cancelled
 from headstart.config.generation import GenerationConfig
 from headstart.inference.decoding.sampling import NEVER, forbid_repeats, group_peaks
-from headstart.inference.decoding.search import DecodingLimits, Reader, as_history, in_fp32, pad_left
+from headstart.inference.decoding.search import (
+    DecodingLimits,
+    Reader,
+    as_history,
+    in_fp32,
+    pad_left,
+    read_all_but_last,
+)
 
 # Leaving the batch copies what stays of the cache, so finished texts wait until this share can leave together.
 LEAVING_SHARE = 0.125
@@ -47,9 +55,11 @@ def beam_search(
     if not prompts:
         return results
     tokens, present = pad_left(prompts, device)
-    logits = in_fp32(reader.read(tokens, present))[:, None]  # (rows, beams, vocab): one beam at first
-    state = _begin(limits, config, logits, as_history(tokens, present))
+    history = as_history(tokens, present)
+    logits = in_fp32(reader.read(*read_all_but_last(reader, tokens, present)))[:, None]  # (rows, beams, vocab)
+    state = _begin(limits, config, logits, history)
     for step in range(state.tokens.shape[-1]):
+        stop_if_cancelled()
         candidates = state.candidates(logits, step)
         state.finish(candidates, step)
         parents, tokens = state.advance(candidates, step)

@@ -8,10 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headstart.cancellation import stop_if_cancelled
 from headstart.config.generation import GenerationConfig
 from headstart.inference.decoding.sampling import NEVER, NO_TOKEN, forbid_end, forbid_repeats, sample
 from headstart.randomness import stream
 from headstart.tokenizers.templates import pad
+
+# Tokens of a prompt that are read at once: a long one takes little memory, and can be stopped.
+PROMPT_STEP = 512
 
 
 class Reader(Protocol):
@@ -69,10 +73,12 @@ def decode(
     chances = _chances(config, rows if numbers is None else numbers, most)
     tokens, present = pad_left(prompts, device)
     history = as_history(tokens, present)
+    tokens, present = read_all_but_last(reader, tokens, present)
     never = torch.tensor(list(limits.never), device=device, dtype=torch.long)
     for index in range(most):
         if not rows:
             return
+        stop_if_cancelled()
         logits = None
         if is_greedy and isinstance(reader, GreedyReader):
             chosen = reader.likeliest(tokens, present, never)
@@ -113,6 +119,15 @@ def pad_left(prompts: Sequence[Sequence[int]], device: torch.device | str) -> tu
     assert all(prompts), "a prompt has at least its begin token"
     tokens, present = (torch.from_numpy(one).flip(1) for one in pad([np.flip(prompt) for prompt in prompts], 0))
     return tokens.to(device), None if present.all() else present.to(device)
+
+
+def read_all_but_last(reader: Reader, tokens: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Read prompts step by step; gives their last step, which is still to be read."""
+    while tokens.shape[1] > PROMPT_STEP:
+        stop_if_cancelled()
+        reader.read(tokens[:, :PROMPT_STEP], None if present is None else present[:, :PROMPT_STEP])
+        tokens, present = tokens[:, PROMPT_STEP:], None if present is None else present[:, PROMPT_STEP:]
+    return tokens, present
 
 
 def as_history(prompts: Tensor, present: Tensor | None) -> Tensor:

@@ -86,7 +86,8 @@ function scored(run, answer) {
     ...[0.9, 0.1, 0.01, 0.0004].map((share) =>
       make("span", { class: "token surprising", style: { "--share": surprise(share) } }, percent(share))));
   return column(run, make("p", { class: "answer" }, `Perplexity ${digits(answer.perplexity ?? Infinity)}`), legend, row.element,
-    make("div", { class: "under" }, told, numbersToggle(row.element)));
+    make("div", { class: "under" }, told, numbersToggle(row.element)),
+    answer.is_cut ? make("p", { class: "note" }, "The text is longer than the run's context; the rest was cut off.") : null);
 }
 
 /** How strongly a token is shaded. */
@@ -98,6 +99,7 @@ const digits = (number) => (Number.isFinite(number) ? plain(Number(number.toPrec
 function surpriseInWords(runs, answers, text) {
   const [first, second] = answers.map((answer) => answer.tokens.map((token) => token.text).join("\n"));
   const isSame = first === second;
+  if (!isSame && answers.some((answer) => answer.is_cut)) return "The text is longer than a run's context: compare a shorter one.";
   const bits = answers.map((answer) => (answer.loss * answer.tokens.length) / Math.LN2 / text.length);
   const numbers = isSame ? answers.map((answer) => answer.perplexity ?? Infinity) : bits;
   const less = numbers[0] <= numbers[1] ? 0 : 1;

@@ -11,6 +11,7 @@ from uncached_reader import UncachedReader
 from headstart.config.generation import GenerationConfig
 from headstart.config.model import HeadConfig
 from headstart.config.presets import preset
+from headstart.inference.decoding import search
 from headstart.inference.decoding.readers import CachedReader
 from headstart.model.model import build
 
@@ -54,6 +55,21 @@ def test_a_rows_luck_does_not_depend_on_when_others_finish():
     for row in (1, 2):
         expected = free[row][: free[row].index(stop)] if stop in free[row] else free[row]
         assert stopped[row] == expected
+
+
+@pytest.mark.parametrize("name", ["lab", "tiny", "gpt2", "modern-small"])
+@pytest.mark.parametrize("beam", [None, 3])
+def test_a_prompt_that_is_read_in_steps_is_the_same_prompt(name, beam, monkeypatch):
+    model = make(preset(name, vocab=17, width=32, heads=2, ffn=32, depth=2))
+    prompts, read, sizes = [[1, 2], [*range(1, 14)], [5] * 8], CachedReader.read, []
+    for config in (GenerationConfig(beam=beam), GenerationConfig(beam=beam, no_repeat=2)):
+        monkeypatch.setattr(search, "PROMPT_STEP", 512)
+        expected = write(model, prompts, end=0, config=config)
+        monkeypatch.setattr(search, "PROMPT_STEP", 4)
+        monkeypatch.setattr(CachedReader, "read", lambda *given: sizes.append(given[1].shape[1]) or read(*given))
+        assert write(model, prompts, end=0, config=config) == expected
+        assert sizes[:3] == [4, 4, 4]
+        monkeypatch.setattr(CachedReader, "read", read)
 
 
 def test_greedy_takes_the_likeliest_and_stops():
