@@ -43,6 +43,7 @@ TRIPLED_WORTH = (0.5, 2.5)
 
 MOST_PASSES = {"causal": 8, "masked": 40}  # over the corpus; beyond, a small model learns it by heart
 MOST_WITH_DROPOUT = 80  # passes of a masked base
+MOSTLY_READ = 0.85  # of those passes: from here on more time is not worth it
 LEAST_VOCAB, MOST_VOCAB, BYTES_A_WORD = 1_000, 8_000, 250  # bytes of corpus for each token of the vocabulary
 LONGEST = {False: 256, True: 512}  # tokens of a block; where it is regularised, longer ones pay
 CONTEXT = 512

@@ -5,6 +5,9 @@ needs both Holm's p and the interval. Where TF-IDF does as well, that comes next
 claimed only where the pretrained arm beats scratch and, where that arm was run, `shuffled` too.
 """
 
+from headstart.config.training import seconds_in
+from headstart.planning.base import MOSTLY_READ, most_passes, worth
+from headstart.planning.figures import format_duration
 from headstart.runs.base_status import BaseStatus
 from headstart.study.record import DifferenceRecord, Interval, StudyRecord
 
@@ -27,7 +30,7 @@ def verdict(record: StudyRecord) -> list[str]:
             sentences += [*_pays(record, rows, len(tuned) > 1), *_labels(record, name)]
     if not any(row.arm in tuned for row in record.differences):
         sentences.append("Whether pretraining pays is unknown: the trials that would show it are missing.")
-    sentences += [*_at_chance(record), *([] if is_enough else tfidf), *_best_arm(record)]
+    sentences += [*_at_chance(record), *([] if is_enough else tfidf), *_best_arm(record), *_outlook(record)]
     sentences += [*_on_top(record, mixes, tuned), *_equal_compute(record)]
     if any(_UNCLEAR in sentence for sentence in sentences):
         sentences.append(_sentence(record.power.sentence))
@@ -123,6 +126,22 @@ def _best_arm(record: StudyRecord) -> list[str]:
         f"The best arm with a pretrained base, chosen on valid, is {best}: {_score(record, best, largest)} with "
         f"{largest:,} labels, for {cost} for each seed."
     ]
+
+
+def _outlook(record: StudyRecord) -> list[str]:
+    """What more time is likely to bring, where the recipe had one to spend."""
+    time = record.config["study"].get("time")
+    runs = [run for run in record.pretraining if run.base and not run.shuffled]
+    if not time or not runs or runs[0].base is None or runs[0].base.status == "too_little_text":
+        return []
+    epochs, dropout = runs[0].base.epochs, record.config.get("model", {}).get("dropout", 0.0)
+    if epochs >= MOSTLY_READ * most_passes(runs[0].objective, dropout):
+        read = f"The base has read the text {epochs:.0f} times, as often as pays"
+        return [f"{read}: more text would help, more time would not."]
+    low, high = worth(4)
+    now, then = (format_duration(factor * seconds_in(time)) for factor in (1, 4))
+    what = f"With {then} instead of {now}, expect {low:.1f} to {high:.1f} points more with 200 labels"
+    return [f"{what}: so it was on two other texts (docs/recipes.md)."]
 
 
 def _pays(record: StudyRecord, rows: list[DifferenceRecord], several: bool) -> list[str]:

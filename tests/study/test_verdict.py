@@ -381,3 +381,17 @@ def test_the_best_arm_is_chosen_on_valid_and_has_its_price():
         "for 1.6e15 operations of pretraining and 2.0e12 for each seed."
     ) in text
     assert "the best of 2 pretrained arms (finetuned) 82.0 %" in text
+
+
+@pytest.mark.parametrize(
+    ("time", "epochs", "says"),
+    [("", 1.0, []), ("30m", 1.0, ["2 hours", "0.6 to 3.2 points"]), ("30m", 7.5, ["more time would not"])],
+)
+def test_what_more_time_may_bring_is_said_unless_the_text_is_read_as_often_as_pays(time, epochs, says):
+    record = found([row("finetuned", "scratch", 50, 0.1, 0.001)])
+    config = {**record.config, "study": {**record.config["study"], "time": time}, "model": {"dropout": 0.0}}
+    learned = dataclasses.replace(base("learned"), epochs=epochs)
+    record = dataclasses.replace(record, config=config, pretraining=[run(base=learned)])
+    sentences = [s for s in verdict(record) if "points more" in s or "as often as pays" in s]
+    assert len(sentences) == bool(says)
+    assert all(word in sentences[0] for word in says)

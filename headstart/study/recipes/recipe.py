@@ -20,6 +20,7 @@ from headstart.errors import Log, RunFailed
 from headstart.hardware import available_cores
 from headstart.machine import Device, choose
 from headstart.planning.base import (
+    MOSTLY_READ,
     PRESET,
     Size,
     base_recipe,
@@ -295,7 +296,7 @@ class Decision:
             words.append(f"{study.time} is too short for this study: it takes longer. Give more --time.")
         if study.seeds < PLANS[0][0] or len(study.budgets) < len(default_budgets(self.sizes.rows)):
             words.append("With more time there would be more seeds, learning rates or budgets.")
-        if passes >= 0.85 * most_passes(objective, work.config.dropout):
+        if passes >= MOSTLY_READ * most_passes(objective, work.config.dropout):
             return [*words, "The base reads the text as often as it can use: more time would not help it."]
         # Trials and reading take as long as before: what is added goes to the pretraining.
         low, high = worth(1 + self.seconds / max(1.0, pretraining))
