@@ -1,12 +1,13 @@
 """What a pretraining of so many operations is worth: loss and accuracy over shapes, objectives and corpora.
 
-    HEADSTART_DATA=… python benchmarks/recipes.py --jobs 8 --seconds 260 > recipes.jsonl
-    python benchmarks/recipes.py --table recipes.jsonl
+    HEADSTART_DATA=… python benchmarks/recipes.py --jobs 8 --seconds 260 > benchmarks/recipes.jsonl
+    HEADSTART_DATA=… python benchmarks/recipes.py --tfidf >> benchmarks/recipes.jsonl
+    python benchmarks/recipes.py --table benchmarks/recipes.jsonl --picture docs/pictures/recipes.svg
 
 Each case pretrains a base on a set's unlabelled text and on its training texts without their labels, then fine-tunes it
 on 200 labels (two subsets) and on all of them, and scores valid; test is not read. A case is a line of JSON when it is
-finished. Cases run in forked processes; after `--seconds` no new one begins. study/recipes/ holds the rules that
-were read off these lines, docs/recipes.md shows them.
+finished. Cases run in forked processes; after `--seconds` no new one begins. `--tfidf` scores TF-IDF on the same rows.
+planning/base.py holds the rules that were read off these lines, docs/recipes.md shows them.
 """
 
 import argparse
@@ -160,9 +161,8 @@ def measure(options: argparse.Namespace) -> None:
                 continue
 
 
-def table(file: Path) -> None:
+def table(rows: list[dict[str, Any]]) -> None:
     """The lines, sorted: loss, and accuracy on valid with few and with all labels."""
-    rows = [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
     print("set            operations objective shape   batch steps  loss   200 labels (3e-4, 1e-3)   all")
     for row in sorted((row for row in rows if "loss" in row), key=lambda r: (r["data"], r["operations"])):
         few = ", ".join(f"{100 * sum(values) / len(values):.1f}" for values in row["few"].values())
@@ -172,6 +172,66 @@ def table(file: Path) -> None:
         )
 
 
+def tfidf_lines() -> None:
+    """TF-IDF on the rows that the bases were fine-tuned on, a line for each set."""
+    from headstart.data.labelled import read_labelled
+    from headstart.data.labels import LabelMap
+    from headstart.data.splits import label_subset
+    from headstart.study.baselines import tfidf
+
+    for name in dict.fromkeys(case.data for case in grid()):
+        data = Path(os.environ["HEADSTART_DATA"]) / name
+        train, valid = (read_labelled(data / f"{part}.jsonl.gz") for part in ("train", "valid"))
+        labels = LabelMap.of(train)
+
+        def accuracy(rows: list[int], train: Any = train, valid: Any = valid, labels: Any = labels) -> float:
+            chosen = train.subset(rows)
+            texts = chosen.whole_texts, labels.ids(chosen), valid.whole_texts, labels.ids(valid)
+            found = tfidf(*texts, valid.whole_texts, len(labels))
+            return float((found.predictions == labels.ids(valid)).mean())
+
+        few = [accuracy(sorted(label_subset(train.labels, train.whole_texts, FEW, seed))) for seed in range(SUBSETS)]
+        line = {"data": name, "objective": "tfidf", "few": {"tfidf": few}, "all": accuracy(list(range(len(train))))}
+        print(json.dumps(line), flush=True)
+
+
+def picture(rows: list[dict[str, Any]], file: Path) -> None:
+    """Accuracy over operations: of each objective the best shape, a line for each budget, TF-IDF across."""
+    from matplotlib import pyplot
+
+    import headstart.report.figures as figures
+
+    names = list(dict.fromkeys(row["data"] for row in rows))
+    colours = {"causal": "#0072B2", "masked": "#D55E00"}
+    styles = {"few": ("-", "o", f"{FEW} labels"), "all": ("--", "s", "all labels")}
+    pyplot.style.use(Path(figures.__file__).with_name("chart.mplstyle"))
+    drawing, axes = pyplot.subplots(1, len(names), figsize=(9, 3.8), sharex=True, sharey=True, layout="constrained")
+    for axis, name in zip(axes, names, strict=True):
+        own = [row for row in rows if row["data"] == name]
+        for objective, colour in colours.items():
+            for budget, (line, marker, what) in styles.items():
+                best: dict[float, float] = {}
+                for row in own:
+                    if row["objective"] == objective:
+                        best[row["operations"]] = max(best.get(row["operations"], 0), _accuracy(row, budget))
+                points = sorted(best.items())
+                label = f"{objective}, {what}"
+                axis.plot(*zip(*points, strict=True), line, marker=marker, color=colour, label=label, markersize=4)
+        for row in own:
+            for budget, (line, _, what) in styles.items():
+                if row["objective"] == "tfidf":
+                    axis.axhline(_accuracy(row, budget), color="#8A8A8A", linestyle=line, label=f"TF-IDF, {what}")
+        axis.set(xscale="log", title=name, xlabel="operations of pretraining")
+    axes[0].set_ylabel("accuracy on valid, %")
+    drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    drawing.savefig(file)
+
+
+def _accuracy(row: dict[str, Any], budget: str) -> float:
+    values = next(iter(row["few"].values())) if budget == "few" else [row["all"]]
+    return 100 * sum(values) / len(values)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1)
@@ -179,9 +239,16 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=None, help="so many of the grid, from its start")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--table", type=Path, help="show the lines of a file instead")
+    parser.add_argument("--picture", type=Path, help="draw them too, as SVG or PNG")
+    parser.add_argument("--tfidf", action="store_true", help="score TF-IDF instead")
     options = parser.parse_args()
     if options.table:
-        table(options.table)
+        rows = [json.loads(line) for line in options.table.read_text().splitlines() if line.startswith("{")]
+        table(rows)
+        if options.picture:
+            picture(rows, options.picture)
+    elif options.tfidf:
+        tfidf_lines()
     else:
         measure(options)
 
