@@ -38,7 +38,7 @@ class Evaluations(Settings):
 
 class PretrainPart(
     training.CorpusFiles, DocumentSplit, training.Duration, training.TextLength, training.BatchTokens,
-    training.OptimizerConfig, training.Schedule, training.Masking, Evaluations,
+    training.OptimizerConfig, training.Schedule, training.Masking, training.EmbeddingInit, Evaluations,
     defaults=training.PRETRAIN_DEFAULTS,
     sentences={
         "steps": "Updates of each pretraining run.",

@@ -203,6 +203,13 @@ class Masking(Settings):
         return round(1 - self.mask_random - self.mask_kept, 9)
 
 
+class EmbeddingInit(Settings):
+    """How the token embedding starts."""
+
+    embedding_init: Literal["random", "cooccurrence"] = "random"
+    """First token vectors: random ones, or by how often tokens occur near each other in the corpus."""
+
+
 class TokenizerConfig(Settings):
     """The tokenizer of a run that has no start."""
 
@@ -336,7 +343,8 @@ class TrainingSettings(OptimizerConfig, LoopConfig):
 
 
 class PretrainSettings(
-    TrainingSettings, Masking, TextLength, BatchTokens, TokenizerConfig, Start, Preset, Shuffling, Reading,
+    TrainingSettings, Masking, EmbeddingInit, TextLength, BatchTokens, TokenizerConfig, Start, Preset, Shuffling,
+    Reading,
     defaults=PRETRAIN_DEFAULTS,
 ):  # fmt: skip
     """All settings of a pretraining but its texts and the fields of its model."""

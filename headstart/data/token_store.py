@@ -87,9 +87,9 @@ class TokenStore:
     def cut_at(self, share: float) -> tuple["TokenStore", "TokenStore"]:
         """The text up to a share of its tokens, and the rest; what is cut in two becomes two documents."""
         middle = int(share * len(self))
-        return self._stretch(0, middle), self._stretch(middle, len(self))
+        return self.part(0, middle), self.part(middle, len(self))
 
-    def _stretch(self, start: int, end: int) -> "TokenStore":
+    def part(self, start: int, end: int) -> "TokenStore":
         both = (self.documents, self.segments)
         documents, segments = (np.unique(starts.clip(start, end)) - start for starts in both)
         sha256 = hashlib.sha256(f"{self.header.sha256} {start} {end}".encode()).hexdigest()

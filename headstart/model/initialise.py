@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from headstart.config.model import ModelConfig
 from headstart.randomness import seed_of
 
+TOKEN_VECTOR_SCALE = 0.1  # of token vectors that are given; 0.02 and 0.3 were no better (docs/findings.md)
 _RESIDUAL = ("attention.output.weight", "feed_forward.output.weight")  # write into the residual stream
 _LAB_ZEROS = ("attention.qkv.bias", "attention.output.bias", "head.output.bias", "head.classifier.bias")
 
@@ -29,6 +30,14 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
         _fill(fresh, name, config, generator)
         with torch.no_grad():
             parameter.copy_(fresh)
+
+
+def take_token_vectors(model: nn.Module, vectors: Tensor) -> None:
+    """Begin with these token vectors (vocab, width), of mean square 1; a token whose vector is zero keeps its own."""
+    table = dict(model.named_parameters())["base.embedding.tokens.weight"]
+    with torch.no_grad():
+        is_known = vectors.any(dim=1, keepdim=True)
+        table.copy_(torch.where(is_known, TOKEN_VECTOR_SCALE * vectors, table))
 
 
 def _fill(tensor: Tensor, name: str, config: ModelConfig, generator: torch.Generator) -> None:

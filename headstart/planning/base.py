@@ -32,19 +32,16 @@ SIZES = (
     Size(3e15, 384, 6, 16_384),
     Size(1e16, 512, 6, 65_536),
 )
-MASKED_FROM = 6e14
-"""Operations from which masked pretraining is better; below, causal is, with few labels."""
-
 REGULARISED_FROM = 3e15
 """Operations from which dropout in pretraining and R-Drop in fine-tuning were part of what worked."""
 
-TRIPLED_WORTH = (0.5, 2.5)
+TRIPLED_WORTH = (0.0, 1.2)
 """Points that three times the operations added with 200 labels, where that was measured: the least and the most."""
 
 MOST_PASSES = {"causal": 8, "masked": 40}  # over the corpus; beyond, a small model learns it by heart
 MOST_WITH_DROPOUT = 80  # passes of a masked base
 MOSTLY_READ = 0.85  # of those passes: from here on more time is not worth it
-LEAST_VOCAB, MOST_VOCAB, BYTES_A_WORD = 1_000, 8_000, 250  # bytes of corpus for each token of the vocabulary
+LEAST_VOCAB, MOST_VOCAB, BYTES_A_WORD = 1_000, 16_000, 250  # bytes of corpus for each token of the vocabulary
 LONGEST = {False: 256, True: 512}  # tokens of a block; where it is regularised, longer ones pay
 CONTEXT = 512
 PRESET = "modern-small"  # what the shape overrides
@@ -67,7 +64,7 @@ def base_recipe(size: Size, corpus_tokens: float, text_tokens: float) -> BaseRec
     vocab = min(MOST_VOCAB, max(LEAST_VOCAB, BYTES_A_TOKEN * corpus_tokens // BYTES_A_WORD))
     length = min(LONGEST[is_regularised], 2 ** max(7, round(2 * text_tokens - 1).bit_length()))
     return BaseRecipe(
-        objective="masked" if size.operations >= MASKED_FROM else "causal",
+        objective="masked",
         model={
             "width": size.width, "depth": size.depth, "heads": size.width // 64,
             "ffn": 1_408 if size.width == 512 else 3 * size.width, "context": CONTEXT, "embedding_norm": True,
@@ -77,7 +74,8 @@ def base_recipe(size: Size, corpus_tokens: float, text_tokens: float) -> BaseRec
         pretrain={
             "length": length, "batch_tokens": size.batch_tokens, "optimizer": "muon-split",
             "learning_rate": 2e-3, "muon_lr": 0.01, "weight_decay": 0.1, "schedule": "linear",
-            "mask_prob": 0.3, "mask_random": 0.0, "mask_kept": 0.0,
+            "mask_prob": 0.3 if size.width >= 256 else 0.15, "mask_random": 0.0, "mask_kept": 0.0,
+            "embedding_init": "cooccurrence",
         },
     )  # fmt: skip
 

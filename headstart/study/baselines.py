@@ -1,8 +1,8 @@
 """What a study has to beat: the majority class, TF-IDF and LSA with logistic regression; and mixes of arms.
 
 They take seconds, so they get what makes them strong: words and characters, sublinear counts, a C chosen on valid.
-LSA (TF-IDF, truncated SVD) is the cheap use of the text that a base is pretrained on. Nothing here depends on a
-seed or on the number of threads: nothing is drawn but by a fixed seed, and one thread adds up.
+LSA, a truncated SVD of what occurs near what, is the cheap use of the text that a base is pretrained on. Nothing here
+depends on a seed or on the number of threads: nothing is drawn but by a fixed seed, and one thread adds up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headstart.data.cooccurrence import vectors_of
 from headstart.randomness import stream
 from headstart.runs.linear import LEAST_PROBABILITY, UNITS, mixed
 from headstart.tokenizers.ngrams import Ngrams
@@ -21,7 +22,9 @@ STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 SMALL_VALID = 500  # rows of valid below which exponents that are the best on all of them fit their noise
 MOST_EXPONENT = 10.0
 _COMPONENTS = {"words": 256, "characters": 128}
-_MIN_DF = {"words": 5, "characters": 10}  # of LSA, in large corpora
+_MIN_DF = {"words": 10, "characters": 50}  # stretches, in large corpora
+_STRETCH = 350  # characters
+LONGEST_WORDS = 20  # characters from space to space on average; more are text whose words stand without spaces
 Labels = Sequence[int] | np.ndarray
 
 
@@ -150,23 +153,24 @@ def _onto_fewer_columns(train: Any) -> Any:
 
 
 def fit_lsa(texts: Sequence[str]) -> dict[str, np.ndarray]:
-    """TF-IDF and truncated SVD of words (1–2) and of characters (2–5), as arrays that runs/linear.py takes."""
-    from sklearn.utils.extmath import randomized_svd
-    from threadpoolctl import threadpool_limits
+    """Vectors of words (1–2) and of characters (2–5), as arrays that runs/linear.py takes.
 
+    Where no spaces tell words apart, characters are all there is.
+    """
+    stretches = [text[start : start + _STRETCH] for text in texts for start in range(0, len(text), _STRETCH)]
+    has_words = sum(map(len, texts)) < LONGEST_WORDS * sum(len(text.split()) for text in texts)
     arrays: dict[str, np.ndarray] = {}
     for unit, lengths in UNITS.items():
+        if unit == "words" and not has_words:
+            continue
         ngrams = Ngrams(unit, *lengths)
-        counts = ngrams.fit_transform(texts, min_df=min(_MIN_DF[unit], 1 + len(texts) // 1000))
+        counts = ngrams.fit_transform(stretches, min_df=min(_MIN_DF[unit], 1 + len(stretches) // 1000))
         if not counts.shape[1]:
             continue
-        weigh = _weights(counts)
-        table = weigh.transform(counts, copy=False).astype(np.float32)
-        with threadpool_limits(1):
-            components = min(_COMPONENTS[unit], *table.shape)
-            _, _, axes = randomized_svd(table, components, n_iter=2, random_state=0)
+        vectors = vectors_of([counts.astype(np.float32)].__iter__, _COMPONENTS[unit])
         # In fp16 the accuracy is the same to 0.01 points, and the file half as large.
-        arrays |= _named(unit, idf=weigh.idf_, axes=axes.astype(np.float16), **ngrams.arrays())
+        axes = vectors.T.astype(np.float16)
+        arrays |= _named(unit, idf=_weights(counts).idf_, axes=axes, **ngrams.arrays())
     return arrays
 
 

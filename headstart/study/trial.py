@@ -71,6 +71,7 @@ def run_pretraining(data: StudyData, task: Pretraining, on_share: OnShare) -> No
             tokenizer=None if before else data.tokenizer, steps=steps[number], length=phase.length,
             batch_tokens=phase.batch_tokens, reading=config.reading, documents=phase.documents,
             optimizer=phase.part(OptimizerConfig), schedule=phase.part(Schedule), masking=phase.part(Masking),
+            embedding_init=phase.embedding_init if before is None else "random",
             seed=Seeds.of(config.study.seed, task.seed).order,
             evaluate_every=max(1, steps[number] // phase.evaluations),
             machine=machine_of(data), console=Console(on_step=on_step), keep=0,

@@ -41,10 +41,12 @@ def test_a_block_holds_two_texts_as_far_as_they_are_read(text, small, large):
     assert lengths == [small, large]
 
 
-def test_a_large_base_is_masked_with_dropout_and_tuned_more_gently():
+def test_a_large_base_has_dropout_and_more_masks_and_is_tuned_more_gently():
     small, large = (base_recipe(size, 1e6, 100) for size in (SIZES[0], SIZES[-1]))
-    assert (small.objective, small.model["dropout"]) == ("causal", 0.0)
-    assert (large.objective, large.model["dropout"]) == ("masked", 0.1)
+    assert small.objective == large.objective == "masked"
+    assert (small.model["dropout"], large.model["dropout"]) == (0.0, 0.1)
+    assert small.pretrain["mask_prob"] < large.pretrain["mask_prob"]
+    assert small.pretrain["embedding_init"] == large.pretrain["embedding_init"] == "cooccurrence"
     first, last = (finetune_recipe(size)["learning_rates"][0] for size in (SIZES[0], SIZES[-1]))
     assert last < first
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from headstart.config.defaults import PRESET, STUDY_EPOCHS
 from headstart.config.model import ModelConfig
 from headstart.config.presets import preset
@@ -13,6 +15,7 @@ from headstart.config.resolve import resolved
 from headstart.config.run import DataConfig, FrameName
 from headstart.config.study import PretrainPart
 from headstart.config.training import MachineConfig, Masking, PretrainObjective, PretrainSettings
+from headstart.data.cooccurrence import token_vectors
 from headstart.data.in_memory import Given, is_one, split_for
 from headstart.data.readers.documents import pieces
 from headstart.data.readers.rows import Columns
@@ -23,6 +26,7 @@ from headstart.errors import UserError
 from headstart.inference.evaluate import Scores
 from headstart.inference.perplexity import ngram_entropies
 from headstart.machine import Machine
+from headstart.model.initialise import take_token_vectors
 from headstart.model.model import Model
 from headstart.objectives.pretraining import pretraining_objective
 from headstart.runs.load import LoadedRun, load
@@ -54,6 +58,9 @@ def pretrain(
     """
     call = call_of(PretrainSettings, given, machine)
     check_best_metric(call.settings.objective, call.settings)
+    if call.settings.embedding_init != "random" and call.settings.start != "scratch":
+        fix = "leave it out: the start brings its token vectors"
+        raise UserError("--embedding-init with --start", fix=fix, code="conflict")
     if call.settings.unfreeze_every:
         fix = "leave it out: it is for fine-tuning a base"
         raise UserError("--unfreeze-every in pretraining", fix=fix, code="conflict")
@@ -100,6 +107,11 @@ def build(call: Call[PretrainSettings], texts: "PretrainTexts", session: Session
         data=dataclasses.replace(data, fingerprint="+".join(store.header.sha256[:16] for store in stores)),
     )  # fmt: skip
     model = first_model(config, machine, start, console.log)
+    has_weights = session.run.result_file.exists() or any(session.run.path.glob("checkpoints/step-*"))
+    if given.embedding_init == "cooccurrence" and not has_weights:
+        console.log("counting which tokens occur near each other, for their first vectors")
+        vectors = token_vectors(stores[:-1], tokenizer.size, model_config.width, machine.threads)
+        take_token_vectors(model, torch.from_numpy(vectors))
     text_bytes = stores[-1].header.text_bytes
 
     def finish(model: Model, scores: Scores | None) -> dict[str, Any]:

@@ -41,14 +41,14 @@ def pretraining_operations(config, model):
     from headstart.config.presets import preset
     from headstart.study.recipes.costs import Workloads
 
-    works = Workloads(config, preset(config.study.preset, **model, vocab=8_000), REVIEWS, "cpu", "fp32")
+    works = Workloads(config, preset(config.study.preset, **model, vocab=config.tokenizer.vocab), REVIEWS, "cpu", "fp32")
     work = works.pretraining(config.pretrain[0], config.study.objectives[0])
     return config.pretrain[0].steps * base.step_operations(work)
 
 
-def test_a_laptop_gets_a_small_causal_base_and_few_seeds(decided):
+def test_a_laptop_gets_a_small_base_and_few_seeds(decided):
     _, config, model = decided(question())
-    assert config.study.objectives == ["causal"]
+    assert config.study.objectives == ["masked"]
     assert (model["width"], model["depth"]) in [(128, 2), (192, 3), (256, 4)]
     assert config.study.seeds < 5
     assert config.pretrain[0].labelled_texts

@@ -1,5 +1,6 @@
 """From a call to a run: what is given is kept, and names the directory."""
 
+import dataclasses
 import inspect
 from types import SimpleNamespace
 
@@ -181,10 +182,16 @@ def test_a_tokenizer_that_normalises_otherwise_is_refused(tmp_path):
 # ---- the base from scratch ----------------------------------------------------------------------------------
 
 
-def test_each_task_has_its_preset():
+def test_each_task_has_its_shape():
     def call(**given):
         return call_of(FinetuneSettings, given, tiny_runs.MACHINE)
 
-    assert finetune._base(call(), None, SimpleNamespace(texts_b=None)) == preset("tiny")
+    def base(**given):
+        return finetune._base(call(**given), None, SimpleNamespace(texts_b=None))
+
+    small = base()
+    assert (small.width, small.depth, small.positions) == (128, 2, "rotary")
+    assert base(dropout=0.1) == dataclasses.replace(small, dropout=0.1)
+    assert base(width=40) == preset("tiny", width=40)
     assert translation.shape_of(call(), None, "") == preset("transformer-tiny")
     assert translation.shape_of(call(preset="lab", width=20, decoder_depth=1), None, "").width == 20

@@ -3,10 +3,17 @@
 import signal
 
 import commands
+import numpy as np
 import pytest
+import tiny_runs
 from commands import Workspace, run_files
+from expected_errors import refused
 
+import headstart
+from headstart.data import cooccurrence
 from headstart.runs.directory import RunDirectory
+from headstart.runs.load import load
+from headstart.training.tasks import pretrain
 
 
 @pytest.fixture
@@ -78,3 +85,45 @@ def test_few_documents_of_different_weight_need_valid(workspace, invoke):
     answer = invoke(command(workspace, "a.txt=2", "b=2.txt"))
     assert answer.code == 2
     assert "give --valid" in answer.err
+
+
+# ---- the first token vectors --------------------------------------------------------------------------------
+
+
+def test_counted_token_vectors_are_where_a_run_begins(workspace, monkeypatch):
+    counted = []
+
+    def token_vectors(stores, vocab, width, threads):
+        counted.append(cooccurrence.token_vectors(stores, vocab, width, threads))
+        return counted[-1]
+
+    monkeypatch.setattr(pretrain, "token_vectors", token_vectors)
+    line = {"steps": 1, "learning_rate": 1e-30, "schedule": "constant", "device": "cpu", "threads": 1, "length": 32}
+    first = {}
+    for kind in ("random", "cooccurrence"):
+        run = workspace.path / kind
+        headstart.pretrain(workspace.path / "corpus.txt", out=run, embedding_init=kind, **line, **tiny_runs.SHAPE)
+        first[kind] = load(run).model.base.embedding.tokens.weight.detach().numpy()
+    (vectors,) = counted
+    known = vectors.any(axis=1)
+    assert 50 < known.sum() < len(known)
+    assert np.allclose(first["cooccurrence"][known], 0.1 * vectors[known], atol=1e-6)
+    assert np.array_equal(first["cooccurrence"][~known], first["random"][~known])
+
+
+def test_a_killed_run_with_counted_token_vectors_comes_to_the_same_bytes(workspace, invoke):
+    line = command(workspace, "a.txt", more=("--embedding-init", "cooccurrence"))
+    assert invoke(line).code == 0
+    assert RunDirectory(workspace.run).read_config().embedding_init == "cooccurrence"
+    workspace.run.rename(workspace.path / "peaceful")
+    environment = {"HEADSTART_CACHE": str(workspace.cache), "HEADSTART_FAULT": "step@5"}
+    child = commands.forked.start(commands.COMMAND, *line, output=workspace.log, environment=environment)
+    assert commands.exit_code_of(child) == -signal.SIGKILL
+    assert invoke(line).code == 0
+    assert run_files(workspace.run) == run_files(workspace.path / "peaceful")
+
+
+def test_a_start_brings_its_token_vectors(workspace):
+    with refused("conflict", "--embedding-init", "--start"):
+        start = tiny_runs.path_of("causal")
+        headstart.pretrain(workspace.path / "corpus.txt", start=start, embedding_init="cooccurrence")
