@@ -26,8 +26,7 @@ class Size(NamedTuple):
 
 SIZES = (
     Size(0, 128, 2, 4_096),
-    Size(1.5e14, 192, 3, 4_096),
-    Size(2.5e14, 256, 4, 4_096),
+    Size(3e14, 192, 3, 4_096),
     Size(6e14, 256, 4, 8_192),
     Size(3e15, 384, 6, 16_384),
     Size(1e16, 512, 6, 65_536),
@@ -42,8 +41,7 @@ MOST_PASSES = {"causal": 8, "masked": 40}  # over the corpus; beyond, a small mo
 MOST_WITH_DROPOUT = 80  # passes of a masked base
 MOSTLY_READ = 0.85  # of those passes: from here on more time is not worth it
 LEAST_VOCAB, MOST_VOCAB, BYTES_A_WORD = 1_000, 16_000, 250  # bytes of corpus for each token of the vocabulary
-LONGEST = {False: 256, True: 512}  # tokens of a block; where it is regularised, longer ones pay
-CONTEXT = 512
+CONTEXT = 512  # tokens, the longest block
 PRESET = "modern-small"  # what the shape overrides
 SHAPELESS = {"dropout", "attention_dropout", "ffn_dropout"}
 """Fields of the model that leave its shape to the recipe."""
@@ -62,7 +60,7 @@ def base_recipe(size: Size, corpus_tokens: float, text_tokens: float) -> BaseRec
     """What follows from the shape, the tokens of the corpus, and those of a text of the task (or of the corpus)."""
     is_regularised = size.operations >= REGULARISED_FROM
     vocab = min(MOST_VOCAB, max(LEAST_VOCAB, BYTES_A_TOKEN * corpus_tokens // BYTES_A_WORD))
-    length = min(LONGEST[is_regularised], 2 ** max(7, round(2 * text_tokens - 1).bit_length()))
+    length = min(CONTEXT, 2 ** max(7, round(2 * text_tokens - 1).bit_length()))
     return BaseRecipe(
         objective="masked",
         model={

@@ -1,8 +1,9 @@
 """The verdict: a few plain sentences, made only from the numbers of the record.
 
-A base that has not learned comes first: what it does says nothing of pretraining, so no sentence does either. A claim
-needs both Holm's p and the interval. Where TF-IDF does as well, that comes next. "The gain comes from language" is
-claimed only where the pretrained arm beats scratch and, where that arm was run, `shuffled` too.
+First comes that no arm beats the majority class. Then a base that has not learned: what it does says nothing of
+pretraining, so no sentence does either. A claim needs both Holm's p and the interval. Where TF-IDF does as well, that
+comes next. "The gain comes from language" is claimed only where the pretrained arm beats scratch and, where that arm
+was run, `shuffled` too.
 """
 
 from headstart.config.training import seconds_in
@@ -21,7 +22,7 @@ def verdict(record: StudyRecord) -> list[str]:
     tuned = [name for name, kind in kinds.items() if kind in ("finetuned", "imported")]
     mixes = [name for name, kind in kinds.items() if kind == "combined"]
     tfidf, is_enough = _tfidf(record)
-    sentences = [*_weak_bases(record), *(tfidf if is_enough else [])]
+    sentences = [*_majority(record), *_weak_bases(record), *(tfidf if is_enough else [])]
     sentences += _objectives(record)
     for name in tuned:
         rows = [d for d in record.differences if d.arm == name and kinds[d.against] == "scratch"]
@@ -55,6 +56,21 @@ def _weak_bases(record: StudyRecord) -> list[str]:
     bases = {name: base for arm in record.arms for name, base in _bases(record, arm.name).items()}
     weak = {name: base for name, base in bases.items() if not base.has_learned}
     return [f"{name}: {base.sentence}" if len(bases) > 1 else base.sentence for name, base in weak.items()]
+
+
+def _majority(record: StudyRecord) -> list[str]:
+    """Whether nothing beats the majority class, as may be where one class has nearly all rows."""
+    largest, classes = max(record.budgets), record.data.train.classes
+    chance = _accuracy(record, "majority", largest)
+    best = _best(record, [arm.name for arm in record.arms if arm.kind != "majority"], largest)
+    reached = _accuracy(record, best, largest) if best else None
+    if chance is None or reached is None or reached.low > chance.value:
+        return []
+    answer = max(classes, key=lambda label: classes[label])
+    return [
+        f"No arm is clearly better than always answering {answer!r}: with {largest:,} labels that reaches "
+        f"{100 * chance.value:.1f} %, the best arm ({best}) {_score(record, best, largest)}."
+    ]
 
 
 def _tfidf(record: StudyRecord) -> tuple[list[str], bool]:

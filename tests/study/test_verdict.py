@@ -364,6 +364,24 @@ def test_frozen_features_at_chance_are_said_of_a_base_that_has_learned(frozen, s
 # ---- the best arm -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("best", "is_said"), [(0.953, True), (0.969, True), (0.971, False)])
+def test_that_nothing_beats_the_majority_class_comes_first(best, is_said):
+    scores = [score("majority", 200, 0.95), score("tfidf", 200, 0.95), score("finetuned", 200, best)]
+    classes = {"other": 190, "fraud": 10}
+    train = {"file": "train", "rows": 200, "classes": classes, "sha256": ""}
+    record = found(
+        [row("finetuned", "tfidf", 200, best - 0.95, 0.001)], scores, ("majority", "tfidf", "scratch", "finetuned"),
+        data=data(train=train),
+    )  # fmt: skip
+    sentences = verdict(record)
+    assert any("always answering" in sentence for sentence in sentences) == is_said
+    if is_said:
+        assert sentences[0] == (
+            "No arm is clearly better than always answering 'other': with 200 labels that reaches 95.0 %, "
+            f"the best arm (finetuned) {100 * best:.1f} % ({100 * best - 2:.1f} to {100 * best + 2:.1f})."
+        )
+
+
 def test_the_best_arm_is_chosen_on_valid_and_has_its_price():
     names = ("tfidf", "scratch", "frozen", "finetuned")
     scores = [score(name, 200, value) for name, value in zip(names, (0.80, 0.95, 0.84, 0.82), strict=True)]

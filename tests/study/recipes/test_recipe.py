@@ -41,7 +41,8 @@ def pretraining_operations(config, model):
     from headstart.config.presets import preset
     from headstart.study.recipes.costs import Workloads
 
-    works = Workloads(config, preset(config.study.preset, **model, vocab=config.tokenizer.vocab), REVIEWS, "cpu", "fp32")
+    shape = preset(config.study.preset, **model, vocab=config.tokenizer.vocab)
+    works = Workloads(config, shape, REVIEWS, "cpu", "fp32")
     work = works.pretraining(config.pretrain[0], config.study.objectives[0])
     return config.pretrain[0].steps * base.step_operations(work)
 
