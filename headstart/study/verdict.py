@@ -64,7 +64,7 @@ def _majority(record: StudyRecord) -> list[str]:
     chance = _accuracy(record, "majority", largest)
     best = _best(record, [arm.name for arm in record.arms if arm.kind != "majority"], largest)
     reached = _accuracy(record, best, largest) if best else None
-    if chance is None or reached is None or reached.low > chance.value:
+    if not best or not chance or not reached or reached.low > chance.value:
         return []
     answer = max(classes, key=lambda label: classes[label])
     return [
