@@ -33,13 +33,14 @@ from headstart.data.leakage.find import find_leaks
 from headstart.data.readers.documents import Piece, pieces
 from headstart.data.readers.sources import Source, SplitName, form_of, weighted_path
 from headstart.data.splits import split_by_hash, with_held_out
-from headstart.errors import Log, UserError
+from headstart.errors import IntegrityError, Log, UserError
 from headstart.machine import Device, choose
 from headstart.planning.operations import per_text
 from headstart.planning.parameters import total
 from headstart.planning.workload import Lengths
 from headstart.runs.directory import RunDirectory
 from headstart.runs.load import load
+from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_write
 from headstart.study.design import (
     HEADS,
@@ -105,6 +106,29 @@ class StudyData:
 
     def trial_file(self, trial: Trial) -> Path:
         return self.directory / "trials" / trial.name / "trial.json"
+
+    def read_trial(self, trial: Trial) -> dict[str, Any]:
+        """What a trial that is done has found."""
+        file = self.trial_file(trial)
+        found = checksummed_json.read(file, self._fix(trial))
+        if [found.get(name) for name in ("arm", "budget", "seed")] != [trial.arm.name, trial.budget, trial.seed]:
+            raise self._damaged(trial, file, "is of another trial")
+        return found
+
+    def read_trial_file(self, trial: Trial, file: Path) -> bytes:
+        """What a trial keeps besides, as its trial.json knows it."""
+        if not file.exists():
+            raise self._damaged(trial, file, "is missing")
+        content = file.read_bytes()
+        if hashlib.sha256(content).hexdigest() != self.read_trial(trial)["files"].get(file.name):
+            raise self._damaged(trial, file, "is not what was written")
+        return content
+
+    def _damaged(self, trial: Trial, file: Path, what: str) -> IntegrityError:
+        return IntegrityError(what, where=file, fix=self._fix(trial))
+
+    def _fix(self, trial: Trial) -> str:
+        return f"delete {self.trial_file(trial).parent}: the same command does the trial again"
 
     def probabilities_file(self, trial: Trial) -> Path:
         """What a trial that others take keeps on valid and test; it is there before trial.json is."""
@@ -270,11 +294,24 @@ def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     return made.getvalue()
 
 
+def read_npz(file: Path, fix: str) -> dict[str, np.ndarray]:
+    """All arrays of a file; they have checksums of their own."""
+    try:
+        with np.load(file) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except Exception as error:  # whatever numpy and zipfile make of a damaged file
+        raise IntegrityError("is not what was written", where=file, fix=fix) from error
+
+
 @functools.lru_cache(maxsize=1)
 def _tokenized_sets(directory: Path, fingerprint: str, contents: tuple[str, ...]) -> Sets:
-    with np.load(directory / "tokens.npz") as arrays:
-        ids = {name: np.split(arrays[name], np.cumsum(arrays[f"{name}-lengths"])[:-1]) for name in SETS}
+    fix = "run the same command again: it is written anew"
+    arrays = read_npz(directory / "tokens.npz", fix)
+    ids = {name: np.split(arrays[name], np.cumsum(arrays[f"{name}-lengths"])[:-1]) for name in SETS}
     rows = {name: read_labelled(directory / f"{name}.jsonl") for name in SETS}
+    for (name, labelled), content in zip(rows.items(), contents, strict=True):
+        if labelled.fingerprint != content:
+            raise IntegrityError("is not what was written", where=directory / f"{name}.jsonl", fix=fix)
     return {n: dataclasses.replace(rows[n], token_ids=ids[n], tokenized_by=fingerprint) for n in SETS}
 
 
@@ -448,8 +485,9 @@ def _leaks(config: StudyConfig, sets: Sets, corpus: dict[str, str], kept: Path, 
     """Texts that stand in two sets, or in a set and in the corpus; found once and kept."""
     contents = [[labelled.fingerprint for labelled in sets.values()], list(corpus.values())]
     key = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
-    if kept.exists() and (found := json.loads(kept.read_bytes())).get("key") == key:
-        return dict(found)
+    fix = "delete it: it is found again"
+    if kept.exists() and (known := checksummed_json.read(kept, fix)).get("key") == key:
+        return known
     log("looking for texts that stand in two sets, or in the corpus")
     documents = config.pretrain[0].documents if config.pretrain else "auto"
     stream = pieces(list(corpus), config.reading.part(Reading, documents=documents)) if corpus else None
@@ -459,7 +497,7 @@ def _leaks(config: StudyConfig, sets: Sets, corpus: dict[str, str], kept: Path, 
     rows = {row for name in names if name.startswith("test_") for row in leaks.rows.get(name, [])}
     counts = {name: leaks.counts.get(name, 0) for name in (*names, *near)}
     found = {"key": key, "counts": counts, "test_rows": sorted(rows)}
-    atomic_write(kept, json.dumps(found).encode())
+    atomic_write(kept, checksummed_json.dump(found))
     return found
 
 

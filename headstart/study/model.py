@@ -5,7 +5,6 @@ What is promised for it is the arm's mean over seeds on test, not what its own s
 
 import dataclasses
 import hashlib
-import json
 import math
 import shutil
 from pathlib import Path
@@ -13,8 +12,11 @@ from pathlib import Path
 from safetensors import safe_open
 
 from headstart.config.reading import Reading
+from headstart.errors import IntegrityError
 from headstart.runs.directory import RunDirectory
+from headstart.runs.load import load
 from headstart.runs.study_model import NETWORKS, StudyModelConfig
+from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_directory
 from headstart.study.data import StudyData
 from headstart.study.design import MIXES, Trial, arms_of
@@ -37,7 +39,7 @@ def keep_model(data: StudyData, record: StudyRecord) -> KeptModel | None:
     files = found[best]
     score = next(score.accuracy for score in record.scores if (score.arm, score.budget) == (best, budget))
     regressions = [name for name in LINEAR if name in files]
-    trained = json.loads(files["trial"].read_bytes())
+    trained = data.read_trial(Trial(arms[best], budget, 0))
     config = StudyModelConfig(
         arm=best, kind=arms[best].kind, budget=budget, accuracy=score.value if score else None,
         valid_accuracy=means[best], label_names=list(data.labels), pairs=data.sets()["train"].texts_b is not None,
@@ -57,9 +59,12 @@ def _files(data: StudyData, trial: Trial) -> dict[str, Path]:
         parts = [_files(data, other) for other in data.trials_before(trial)]
         return {name: file for part in parts for name, file in part.items()} | own
     if trial.arm.kind not in NETWORKS:
-        return {trial.arm.kind: data.linear_file(trial), **own}
+        linear = data.linear_file(trial)
+        if linear.exists() and own["trial"].exists():
+            data.read_trial_file(trial, linear)
+        return {trial.arm.kind: linear, **own}
     # A study that was killed before it tidied up has the weights of the other learning rates too.
-    chosen = json.loads(own["trial"].read_bytes())["chosen"] if own["trial"].exists() else 0.0
+    chosen = data.read_trial(trial)["chosen"] if own["trial"].exists() else 0.0
     run = data.trial_file(trial).with_name(f"lr-{chosen:g}")
     return {"run": run, "weights": RunDirectory(run).weights_file, **own}
 
@@ -74,17 +79,25 @@ def _parameters(files: dict[str, Path]) -> int:
     return count
 
 
+def _check(run: Path) -> None:
+    try:
+        load(run)
+    except IntegrityError as error:
+        fix = f"delete {run.parent}: the same command does the trial again"
+        raise IntegrityError(error.what, where=error.where, fix=fix, code=error.code) from error
+
+
 def _write(directory: Path, config: StudyModelConfig, files: dict[str, Path]) -> None:
     with atomic_directory(directory) as temporary:
         if "run" in files:
+            _check(files["run"])
             copied = RunDirectory(shutil.copytree(files["run"], temporary / "run"))
             run = copied.read_config()
             # The columns that the user's files have, and not those of the study's own copies.
-            copied.write_config(
-                dataclasses.replace(run, data=dataclasses.replace(run.data, **dataclasses.asdict(config.data)))
-            )
+            run = dataclasses.replace(run, data=dataclasses.replace(run.data, **dataclasses.asdict(config.data)))
+            copied.write_config(run)
+            copied.write_result(copied.read_result() or {}, run)
         for name in files.keys() & set(LINEAR):
             shutil.copy(files[name], temporary / f"{name}.safetensors")
-        content = json.dumps(dataclasses.asdict(config), indent=1, ensure_ascii=False)
-        (temporary / "model.json").write_text(content + "\n", encoding="utf-8")
+        (temporary / "model.json").write_bytes(checksummed_json.dump(dataclasses.asdict(config), indent=1))
         shutil.rmtree(directory, ignore_errors=True)

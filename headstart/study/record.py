@@ -5,7 +5,6 @@ fractions. A field whose type allows None is null where there is nothing to say,
 """
 
 import dataclasses
-import json
 import math
 import types
 import typing
@@ -17,6 +16,8 @@ from headstart.config.schema import fields_of
 from headstart.config.study import WITHOUT_STEPS
 from headstart.errors import IntegrityError, UserError
 from headstart.runs.base_status import BaseStatus
+from headstart.runs.directory import finite
+from headstart.storage import checksummed_json
 
 FORMAT = 1
 _FIX = "run `headstart study` again with the same --out: finished work is not computed again"
@@ -316,8 +317,8 @@ class StudyRecord(_Record):
             what = "holds no study: there is no study.json in it" if is_there else "is not a directory"
             fix = "give the directory that `headstart study --out DIR` wrote"
             raise UserError(what, where=str(directory), fix=fix, code="not-a-run")
-        content = _json(path)
-        if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:
+        content = checksummed_json.read(path, _FIX)
+        if content.get("format", FORMAT) != FORMAT:
             what = f"has format {content['format']!r}, this version reads {FORMAT}"
             raise IntegrityError(what, where=str(path), fix=_FIX)
         record: StudyRecord = parse(cls, content, str(path))
@@ -326,7 +327,7 @@ class StudyRecord(_Record):
         return record
 
     def to_json(self) -> bytes:
-        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False).encode() + b"\n"
+        return checksummed_json.dump(finite(dataclasses.asdict(self)), indent=1)
 
     @property
     def failed(self) -> list[Run]:
@@ -352,14 +353,7 @@ class Timing(_Record):
     def load(cls, directory: Path) -> "Timing | None":
         """Read the timing.json of a directory, if there is one."""
         path = directory / "timing.json"
-        return parse(cls, _json(path), str(path)) if path.is_file() else None
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (ValueError, OSError, RecursionError) as error:
-        raise IntegrityError(f"cannot be read ({error})", where=str(path), fix=_FIX) from error
+        return parse(cls, checksummed_json.read(path, "delete it"), str(path)) if path.is_file() else None
 
 
 def parse(kind: Any, value: Any, path: str, key: str = "") -> Any:

@@ -4,7 +4,6 @@ A failed trial is shown and counted, never dropped silently. Test data chooses n
 """
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from headstart.data.labelled import read_labelled
 from headstart.data.labels import LabelMap
 from headstart.runs.base_status import BaseStatus, base_status
-from headstart.runs.directory import MetricsFile
+from headstart.runs.directory import RunDirectory
 from headstart.study import record as r
 from headstart.study import savings, statistics
 from headstart.study.data import StudyData, pretraining_operations
@@ -122,7 +121,7 @@ def _trial(data: StudyData, trial: Trial, ended: Ended, answers: _Answers) -> r.
     if not file.exists():
         about: dict[str, Any] = {"arm": trial.arm.name, "budget": trial.budget, "seed": trial.seed}
         return r.TrialRecord(**about, **_failed(ended, trial.name))
-    content = json.loads(file.read_bytes())
+    content = data.read_trial(trial)
     predictions = np.array(content["predictions"])
     answers.add(trial, predictions)
     return dataclasses.replace(
@@ -134,16 +133,17 @@ def _trial(data: StudyData, trial: Trial, ended: Ended, answers: _Answers) -> r.
 
 def _pretraining(data: StudyData, task: Pretraining, ended: Ended, answers: _Answers) -> r.PretrainingRecord:
     run, about = data.base(task), {"name": task.name, **task._asdict()}
-    if not (run / "result.json").exists():
+    result = RunDirectory(run).read_result()
+    if result is None:
         return r.PretrainingRecord(**about, **_failed(ended, task.name))
-    valid = json.loads((run / "result.json").read_bytes())["valid"] or {}
+    valid = result["valid"] or {}
     bits, loss = valid.get("bits_per_byte"), valid.get("loss")
     # The same text, so bits per byte are proportional to the loss.
     ratio = bits / loss if bits and loss else None
     curve = [
         r.PretrainingPoint(step=point["step"], loss=at, bits_per_byte=at * ratio if ratio else None)
-        for point in MetricsFile(run / "metrics.jsonl").read()
-        if point.get("event") == "valid" and (at := point["loss"]) is not None  # None: it was not finite
+        for point in result["evaluations"]
+        if (at := point["loss"]) is not None  # None: it was not finite
     ]
     steps = data.steps[task.objective]
     phases = zip(steps, data.config.pretrain, strict=True)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from headstart.config.study import PRETRAINED, STUDY_TIME, WITHOUT_STEPS, StudyConfig, StudyPart
 from headstart.config.training import PretrainObjective
 from headstart.data.in_memory import Given
-from headstart.errors import Log, UserError
+from headstart.errors import IntegrityError, Log, UserError
 from headstart.hardware import available_cores
 from headstart.inference.predict import OnShare
 from headstart.machine import Device, choose
@@ -120,6 +120,8 @@ def study(
             check_same(directory, settings, has_final_steps=False)
             atomic_write(directory / RECIPE, recipe.to_json())  # now that study.toml has the steps
         task_results |= execution.run(data)
+        for damaged in (result for result in task_results.values() if result.is_damaged):
+            raise IntegrityError(f"{damaged.name}: {damaged.error}")
         record = summarise(data, _pretrainings(data), task_results, command or ["headstart", "study"], settings)
         record = dataclasses.replace(record, kept_model=keep_model(data, record))
         atomic_write(directory / "study.json", record.to_json())
@@ -216,7 +218,7 @@ class _Execution:
     ) -> None:
         self._jobs, self._engine, self._on_progress, self._log = jobs, engine, on_progress, log
         facts = {"jobs": jobs, "threads": data.config.study.threads, "machine": machine_of(data).facts()}
-        self.times = Times(data.directory / "timing.json", seconds, facts)
+        self.times = Times(data.directory / "timing.json", seconds, facts, log)
 
     def run(self, data: StudyData, needs_base: bool = True) -> dict[str, TaskResult]:
         """All tasks, or those that need no base."""

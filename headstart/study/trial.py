@@ -6,7 +6,8 @@ again, and what was interrupted goes on as any run does. Nothing here reads a cl
 
 import contextlib
 import dataclasses
-import json
+import hashlib
+import io
 import math
 import shutil
 from collections.abc import Callable
@@ -20,13 +21,14 @@ from headstart.config.study import BASELINES, WITHOUT_STEPS
 from headstart.config.training import Averaging, Masking, OptimizerConfig, PretrainObjective, Schedule
 from headstart.data.labels import LabelMap
 from headstart.data.splits import label_subset
-from headstart.errors import RunFailed, UserError
+from headstart.errors import IntegrityError, RunFailed
 from headstart.inference.evaluate import labelled_outputs
 from headstart.inference.predict import OnShare
 from headstart.machine import Machine, choose
-from headstart.runs.directory import MetricsFile
+from headstart.runs.directory import finite
 from headstart.runs.linear import features as linear_features
 from headstart.runs.load import load
+from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_write
 from headstart.study.baselines import (
     BaselineResult,
@@ -36,7 +38,7 @@ from headstart.study.baselines import (
     mix,
     tfidf,
 )
-from headstart.study.data import SETS, StudyData, lsa_texts, npz_bytes, trial_operations, trial_steps
+from headstart.study.data import SETS, StudyData, lsa_texts, npz_bytes, read_npz, trial_operations, trial_steps
 from headstart.study.design import MIXED, MIXES, Pretraining, Seeds, Trial
 from headstart.training.fit import Console
 from headstart.training.step_log import Progress
@@ -88,7 +90,9 @@ def run_trial(data: StudyData, trial: Trial, on_share: OnShare) -> None:
     found = (_without_steps if trial.arm.kind in WITHOUT_STEPS else _neural)(data, trial, on_share)
     facts = {"arm": trial.arm.name, "budget": trial.budget, "seed": trial.seed, "status": "done", "error": None}
     facts |= {"operations": trial_operations(data, trial), **found}
-    atomic_write(file, json.dumps(facts).encode() + b"\n")
+    kept = (data.probabilities_file(trial), data.linear_file(trial))
+    facts["files"] = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in kept if one.exists()}
+    atomic_write(file, checksummed_json.dump(finite(facts)))
     _tidy(data, trial, found["chosen"])
 
 
@@ -120,8 +124,9 @@ def _single(array: np.ndarray) -> np.ndarray:
 def _repeated(data: StudyData, trial: Trial, first: Trial) -> dict[str, Any]:
     """What another trial has found on the same rows."""
     if trial.arm.kind in MIXED:
-        atomic_write(data.probabilities_file(trial), data.probabilities_file(first).read_bytes())
-    found = json.loads(data.trial_file(first).read_bytes())
+        kept = data.read_trial_file(first, data.probabilities_file(first))
+        atomic_write(data.probabilities_file(trial), kept)
+    found = data.read_trial(first)
     return {name: found[name] for name in ("chosen", "steps", "epochs", "curve", "predictions", "tries")}
 
 
@@ -145,15 +150,19 @@ def _baseline(data: StudyData, trial: Trial, valid_labels: np.ndarray) -> Baseli
 
 def _lsa(data: StudyData) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """What LSA has learnt from the study's text, and the labelled texts by it; learnt once, and kept in lsa.npz."""
-    file = data.directory / "lsa.npz"
+    file, facts = data.directory / "lsa.npz", data.facts["data"]
+    content = np.array([one["sha256"] for one in (*(facts[name] for name in SETS), *facts["corpus"])])
     if not file.exists():
         arrays = fit_lsa(lsa_texts(data))
         for name, rows in data.sets().items():
             arrays[name] = np.hstack([np.zeros((len(rows), 0), np.float32), *linear_features(arrays, rows.whole_texts)])
-        atomic_write(file, npz_bytes(arrays))
-    with np.load(file) as kept:
-        features: dict[str, np.ndarray] = {name: kept[name].astype(float) for name in SETS}
-        return {name: kept[name] for name in kept.files if name not in SETS}, features
+        atomic_write(file, npz_bytes({**arrays, "content": content}))
+    fix = "delete it: it is learnt again"
+    kept = read_npz(file, fix)
+    if not np.array_equal(kept.pop("content", np.array([])), content):
+        raise IntegrityError("is of other text", where=file, fix=fix)
+    features: dict[str, np.ndarray] = {name: kept.pop(name).astype(float) for name in SETS}
+    return kept, features
 
 
 def _keep_probabilities(data: StudyData, trial: Trial, valid: np.ndarray, test: np.ndarray) -> None:
@@ -162,11 +171,8 @@ def _keep_probabilities(data: StudyData, trial: Trial, valid: np.ndarray, test: 
 
 
 def _probabilities(data: StudyData, trial: Trial) -> BaselineResult:
-    file = data.probabilities_file(trial)
-    if not file.exists():
-        what, fix = "has no probabilities.npz, which a mix needs", "delete this directory, and run the study again"
-        raise UserError(what, where=str(file.parent), fix=fix, code="missing")
-    with np.load(file) as tables:
+    kept = data.read_trial_file(trial, data.probabilities_file(trial))
+    with np.load(io.BytesIO(kept)) as tables:
         return BaselineResult(tables["valid"].astype(float), tables["test"].astype(float), None, [])
 
 
@@ -184,12 +190,15 @@ def _neural(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
 
         out = data.trial_file(trial).parent / f"lr-{learning_rate:g}"
         try:
-            _finetune(data, trial, learning_rate, out, machine, on_step)
+            result = _finetune(data, trial, learning_rate, out, machine, on_step)
         except RunFailed as error:  # it diverged: this one has lost, the others have not
             failure = error
             tries.append(({"value": learning_rate, "accuracy": 0.0, "loss": None}, [], out))
             continue
-        curve = _curve(out, epoch)
+        curve = [
+            {"epoch": one["step"] / epoch, "accuracy": one["accuracy"], "loss": one["loss"]}
+            for one in result["evaluations"]
+        ]
         # The long scratch ends with its best on valid, the others with their last.
         end = max(curve, key=lambda p: p["accuracy"]) if trial.arm.kind == "scratch-long" else curve[-1]
         tries.append(({"value": learning_rate, "accuracy": end["accuracy"], "loss": end["loss"]}, curve, out))
@@ -218,7 +227,7 @@ def _finetune(
     out: Path,
     machine: Machine,
     on_step: Callable[[Progress], None],
-) -> None:
+) -> dict[str, Any]:
     steps, epoch = trial_steps(data, trial)
     config, arm, sets = data.config.finetune, trial.arm, data.sets()
     seeds = Seeds.of(data.config.study.seed, trial.seed)
@@ -228,7 +237,7 @@ def _finetune(
     if config.dropout is not None:
         shape["dropout"] = config.dropout
     every = epoch * max(1, -(-steps // (epoch * config.evaluations)))
-    finetune(
+    return finetune(
         sets["train"], valid=sets["valid"], out=out, labels=trial.budget,
         labels_seed=seeds.labels, initial_seed=seeds.initial, seed=seeds.order, start=start,
         preset=data.config.study.preset, model=shape,
@@ -266,11 +275,6 @@ def _shape(data: StudyData, objective: PretrainObjective | None) -> dict[str, An
     """The fields of the base, all of them: a preset's name alone does not say what a study overrides."""
     fields = dataclasses.asdict(data.model_for(objective))
     return {name: value for name, value in fields.items() if name not in ("vocab", "tokenizer")}
-
-
-def _curve(run: Path, epoch: int) -> list[dict[str, float]]:
-    valid = [r for r in MetricsFile(run / "metrics.jsonl").read() if r.get("event") == "valid"]
-    return [{"epoch": r["step"] / epoch, "accuracy": r["accuracy"], "loss": r["loss"]} for r in valid]
 
 
 def _tidy(data: StudyData, trial: Trial, chosen: float | None) -> None:

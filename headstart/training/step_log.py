@@ -140,6 +140,7 @@ class StepLog:
                     fix="give a smaller --learning-rate or more --warmup",
                     code="not-finite" if reason == "not finite" else "failed",
                 )
+        state.add_loss(numbers.log.get("masked_loss", numbers.loss))
         tokens = int(step.batch["tokens"].size)
         self.metrics.write(step=step.number, **common, learning_rate=step.learning_rate, tokens=tokens, **numbers.log)
         self.on_step(Progress(step.number, state.steps, numbers.loss, tokens / seconds, seconds))

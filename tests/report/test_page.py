@@ -199,7 +199,10 @@ def test_times_that_cannot_be_read_are_said_to_be_missing(tmp_path):
     (tmp_path / "timing.json").write_text("{")
     with pytest.raises(IntegrityError):
         Timing.load(tmp_path)
-    assert "The measured times are missing: timing.json cannot be read" in Page(write_report(tmp_path).read_text()).text
+    assert (
+        "The measured times are missing: timing.json is not what was written"
+        in Page(write_report(tmp_path).read_text()).text
+    )
 
 
 def test_the_kept_model_is_told_with_the_mean_of_its_seeds(tmp_path):

@@ -12,6 +12,7 @@ from headstart.config.schema import Settings, fields_of, flat, settings
 from headstart.config.training import FinetuneSettings, MachineConfig, TokenizerConfig
 from headstart.data.fingerprints import fingerprint
 from headstart.data.labelled import Label, LabelledSet, PairedSet
+from headstart.data.leakage.find import equal_texts
 from headstart.data.readers.sources import Source, SplitName
 from headstart.data.splits import label_subset, split_by_hash
 from headstart.errors import UserError
@@ -26,6 +27,10 @@ from headstart.training.fit import Session
 
 T = TypeVar("T", bound=Settings)
 F = TypeVar("F", bound=Callable[..., Any])
+_LEAK = {
+    "test": "scores on test are too good. `headstart data check` lists such rows",
+    "valid": "scores on valid are too good, and what is chosen by them",
+}
 S = TypeVar("S", LabelledSet, PairedSet)
 
 Sources = Mapping[SplitName, Source | LabelledSet]
@@ -111,7 +116,19 @@ def read_sets(
     for name, rows in sets.items():
         if rows.skipped.counts:
             log(f"{name}: {rows.skipped.summary()}")
+    if not any(isinstance(source, LabelledSet) for source in sources.values()):  # a study has looked for them
+        _log_leaks(sets, log)
     return sets
+
+
+def _log_leaks(sets: Mapping[str, S], log: Callable[[str], None]) -> None:
+    """Say which rows stand in another set too, before anything is trained."""
+    for name, findings in equal_texts({name: rows.whole_texts for name, rows in sets.items()}).items():
+        of, _, other = name.partition("_in_")
+        if findings:
+            first = sets[of].locations[findings[0].row]
+            share = f"{len(findings):,} of {len(sets[of]):,} {of} rows are in {other} too"
+            log(f"{share}, the first at {first}: {_LEAK[of]}")
 
 
 def tokenizer_for(

@@ -124,7 +124,11 @@ def build(call: Call[PretrainSettings], texts: "PretrainTexts", session: Session
         nats = scores.values["loss"] * scores.count
         return {"valid": {**scores.values, "bits_per_byte": nats / math.log(2) / text_bytes}, **found}
 
-    return TrainingTask(config, tokenizer, model, objective, valid, finish)
+    def check_data() -> None:
+        for store in stores:
+            store.check()
+
+    return TrainingTask(config, tokenizer, model, objective, valid, finish, check_data)
 
 
 def _counts(stores: Sequence[TokenStore]) -> dict[str, int]:

@@ -185,4 +185,4 @@ def test_the_same_settings_give_the_same_bytes_and_threads_are_noted(files, tmp_
     assert len(digests) == 1
     manifest = json.loads(next((tmp_path / "a/checkpoints").glob("*/manifest.json")).read_text())
     assert manifest["machine"]["threads"] == "1"
-    assert manifest["tokenizer"] == load(tmp_path / "a").tokenizer.fingerprint
+    assert manifest["settings"]["model.tokenizer"] == load(tmp_path / "a").tokenizer.fingerprint
