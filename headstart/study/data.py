@@ -24,7 +24,7 @@ from headstart.config.model import HeadConfig, ModelConfig
 from headstart.config.presets import preset
 from headstart.config.reading import Reading
 from headstart.config.run import DataConfig
-from headstart.config.study import BASELINES, PRETRAINED, WITHOUT_STEPS, PretrainPart, StudyConfig
+from headstart.config.study import BASELINES, PRETRAINED, WITHOUT_STEPS, Metric, PretrainPart, StudyConfig
 from headstart.config.training import PretrainObjective
 from headstart.data.fingerprints import fingerprint
 from headstart.data.labelled import LabelledSet, read_labelled, refuse_other_pairs
@@ -49,6 +49,7 @@ from headstart.study.design import (
     Trial,
     arms_of,
     learning_rates_of,
+    metric_of,
     steps_of,
     trials_of,
     with_budgets,
@@ -147,6 +148,11 @@ class StudyData:
         return dataclasses.replace(self.model, direction=direction, segments=segments)
 
     @property
+    def metric(self) -> Metric:
+        """What is chosen by on valid, and compared by on test."""
+        return metric_of(self.config.study, self.facts["data"]["train"]["classes"])
+
+    @property
     def head(self) -> HeadConfig:
         pooling = self.config.finetune.pooling or None
         return HeadConfig(kind="classification", classes=len(self.labels), pooling=pooling)
@@ -159,6 +165,9 @@ def prepare(
     arms, sets = arms_of(config.study), sets or labelled_sets(config, log)
     labels = LabelMap.of(sets["train"])
     study = with_budgets(config.study, len(sets["train"]), len(labels))
+    metric = metric_of(study, class_counts(sets["train"].labels))
+    if metric != study.metric and metric != "accuracy":
+        log("a class is rare: arms are compared and chosen by macro-F1 (--metric accuracy: by accuracy)")
     for name, labelled in sets.items():
         _write_labelled(directory / "data" / f"{name}.jsonl", labelled)
     if any(phase.labelled_texts for phase in config.pretrain):  # under the name that the corpus is read by
@@ -183,7 +192,7 @@ def prepare(
     most, default = model.context, PRETRAIN_BATCH_TOKENS[machine.device.type]
     config = dataclasses.replace(
         config,
-        study=dataclasses.replace(study, precision=machine.precision, fast=machine.is_fast),
+        study=dataclasses.replace(study, precision=machine.precision, fast=machine.is_fast, metric=metric),
         pretrain=[
             dataclasses.replace(p, length=min(p.length or most, most), batch_tokens=p.batch_tokens or default)
             for p in config.pretrain

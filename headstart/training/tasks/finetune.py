@@ -71,7 +71,7 @@ def check(settings: FinetuneSettings, given: Mapping[str, Any]) -> None:
     task = settings.task
     check_best_metric(task, settings)
     of_others = (
-        ("batch", "pooling", "freeze", "valid_share", "unfreeze_every", "text_column", "label_column")
+        ("batch", "pooling", "freeze", "valid_share", "unfreeze_every", "text_column", "label_column", "valid_metrics")
         if task == "translation"
         else (*fields_of(TranslationOptions), "batch_tokens", "valid_bleu")
     )
@@ -83,6 +83,9 @@ def check(settings: FinetuneSettings, given: Mapping[str, Any]) -> None:
         raise UserError("--freeze base without --start", fix="only a pretrained base can be frozen", code="missing")
     if settings.freeze == "base" and settings.unfreeze_every:
         raise UserError("--freeze base and --unfreeze-every at once", fix="give one of them", code="conflict")
+    if settings.class_weights != "none" and task != "classification":
+        fix = "leave it out: it is for classes, of which a text has one"
+        raise UserError(f"--class-weights with --task {task}", fix=fix, code="conflict")
     if settings.r_drop and task not in ("classification", "translation"):
         fix = "leave it out: it is for classes and translation"
         raise UserError(f"--r-drop with --task {task}", fix=fix, code="conflict")
@@ -113,10 +116,13 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
         name: classification_objective(labelled, *shared, batches[name], given.r_drop)
         for name, labelled in sets.items()
     }
+    if given.class_weights == "balanced":
+        objectives["train"].balance_classes()
     if "valid" not in objectives and (given.patience or given.evaluate_every):
         fix = "give valid rows, or a share of train to hold out"
         raise UserError("nothing to evaluate on", fix=fix, code="missing")
-    if "valid" in objectives and given.best_metric not in ("loss", "accuracy"):  # which come with the loss
+    # Loss and accuracy come with every evaluation, the others take a pass over valid of their own.
+    if "valid" in objectives and (given.valid_metrics or given.best_metric not in ("loss", "accuracy")):
         valid = objectives["valid"]
         objectives["valid"] = with_corpus_metrics(valid, lambda model, on: labelled_scores(model, valid, on))
     if truncated := objectives["train"].truncated_share:
