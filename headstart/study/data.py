@@ -33,6 +33,7 @@ from headstart.data.leakage.find import find_leaks
 from headstart.data.readers.documents import Piece, pieces
 from headstart.data.readers.sources import Source, SplitName, form_of, weighted_path
 from headstart.data.splits import split_by_hash, with_held_out
+from headstart.data.warnings import data_warnings
 from headstart.errors import Log, UserError
 from headstart.machine import Device, choose
 from headstart.planning.operations import per_text
@@ -204,6 +205,8 @@ def prepare(
     ids, rows, limit = sets["train"].token_ids or [], len(sets["train"]), config.finetune.length
     lengths = [min(limit, sum(map(len, ids[row::rows])) + 2) for row in range(rows)]
     facts = _facts(config, sets, corpus, labels, directory, log)
+    for line in facts["data"]["warnings"]:
+        log(line)
     data = StudyData(
         directory, config, model, labels.labels, learning_rates_of(config.finetune, model), device,
         float(np.mean(lengths)), {}, facts,
@@ -436,6 +439,9 @@ def _facts(
     files = [{"file": Path(path).name, "sha256": digest} for path, digest in digests.items()]
     leaks = _leaks(config, sets, digests, directory / "data" / "leaks.json", log)
 
+    frame = 2 if sets["train"].texts_b is None else 3
+    warnings = data_warnings(sets, config.finetune.length, frame)
+
     def about(name: str, labelled: LabelledSet) -> dict[str, Any]:
         file = Path(getattr(config.finetune, name) or config.finetune.train).name
         counts = {"rows": len(labelled), "classes": class_counts(labelled.labels)}
@@ -448,6 +454,7 @@ def _facts(
             "labels": list(labels.labels),
             "leaks": leaks["counts"],
             "leaked_test_rows": len(leaks["test_rows"]),
+            "warnings": [f"{name}: {warning.message}" for name, warning in warnings],
         },
         "leaked_rows": leaks["test_rows"],
     }

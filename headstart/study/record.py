@@ -70,6 +70,9 @@ class DataRecord(_Record):
     """Rows of one set that also occur in another, such as test_in_train; `near_` for near-duplicates."""
 
     leaked_test_rows: int
+    warnings: list[str] = field(default_factory=list)
+    """What is probably a mistake in the rows, as `data check` says it."""
+
     corpus_total: CorpusTotal | None = None
 
 

@@ -127,6 +127,13 @@ def test_scores_stand_by_budget_in_the_order_of_the_arms(tmp_path):
         assert places == sorted(places)
 
 
+def test_what_is_doubtful_in_the_rows_is_shown_with_the_data(tmp_path):
+    found = synthetic_study.study(budgets=(50,), seeds=1)
+    found["data"]["warnings"] = ["train: labels 'Other' (2 rows) and 'other␣' (1 row) look like one"]
+    text = written(tmp_path, found).text
+    assert "labels 'Other' (2 rows) and 'other␣' (1 row) look like one" in text
+
+
 def test_where_macro_f1_is_the_metric_pictures_headings_and_table_say_so(tmp_path):
     found = synthetic_study.study(budgets=(50, 200), seeds=2)
     found["metric"] = "macro_f1"
