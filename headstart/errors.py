@@ -5,6 +5,7 @@ Sentences may change, codes do not.
 """
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -49,6 +50,11 @@ def visible(text: str) -> str:
         else character.encode("unicode_escape", "surrogatepass").decode("ascii")
         for character in text
     )  # fmt: skip
+
+
+def visible_spaces(text: str) -> str:
+    """Show the spaces that cannot be seen: at the ends, and several in a row."""
+    return re.sub("^ +| +$| {2,}", lambda spaces: "␣" * len(spaces[0]), text)
 
 
 class HeadstartError(Exception):

@@ -27,13 +27,15 @@ if TYPE_CHECKING:
 _PARTS = {
     "study": {
         **{n: n for n in ("time", "demo", "arms", "budgets", "seeds", "pretrain_seeds", "start", "preset", "fast")},
-        "objective": "objectives",
+        "objective": "objectives", "metric": "metric",
     },
     "tokenizer": {"tokenizer": "tokenizer"},
     "pretrain": {
         "pretrain_epochs": "epochs", "pretrain_steps": "steps", "batch_tokens": "batch_tokens", "length": "length",
     },
-    "finetune": {n: n for n in ("train", "valid", "test", "epochs", "batch", "learning_rates", "length")},
+    "finetune": {
+        n: n for n in ("train", "valid", "test", "epochs", "batch", "learning_rates", "length", "class_weights")
+    },
 }  # fmt: skip
 _CLASSES = (parts.StudyPart, parts.TokenizerPart, parts.PretrainPart, parts.FinetunePart)
 _SETTINGS = {
@@ -138,12 +140,13 @@ def _command() -> list[str]:
 
 
 def _print(record: "StudyRecord", report: Path) -> None:
-    """The verdict and a table: accuracy by arm and budget."""
+    """The verdict and a table: the metric by arm and budget."""
     for sentence in record.verdict:
         print(visible(sentence))
-    scores = {(score.arm, score.budget): score.accuracy for score in record.scores}
-    width = max(len(arm.name) for arm in record.arms)
-    print(f"\n{'accuracy, %':<{width}}" + "".join(f"{f'{budget:,} labels':>24}" for budget in record.budgets))
+    scores = {(score.arm, score.budget): record.of_metric(score) for score in record.scores}
+    title = f"{record.metric_title}, %"
+    width = max(len(title), *(len(arm.name) for arm in record.arms))
+    print(f"\n{title:<{width}}" + "".join(f"{f'{budget:,} labels':>24}" for budget in record.budgets))
     for arm in record.arms:
         cells = []
         for budget in record.budgets:
@@ -152,7 +155,9 @@ def _print(record: "StudyRecord", report: Path) -> None:
         print(f"{arm.name:<{width}}" + "".join(f"{cell:>24}" for cell in cells))
     print(f"\n{report}")
     if (kept := record.kept_model) is not None:
-        reach = f", about {100 * kept.accuracy.value:.1f} %" if kept.accuracy else ""
+        reached = record.of_metric(kept)
+        unit = "%" if record.metric == "accuracy" else f"% {record.metric_title}"
+        reach = f", about {100 * reached.value:.1f} {unit}" if reached else ""
         which = f"the best arm on valid, {kept.arm} with {kept.budget:,} labels{reach}"
         print(visible(f"To use {which}: headstart predict {report.parent} texts.txt"))
 

@@ -27,7 +27,10 @@ class TranslationConfig(training.BatchTokens, training.TranslationOptions):
     """What a translation run has besides; of the target's own tokenizer the fingerprint."""
 
 
-class RunConfig(training.TextLength, training.BatchSize, training.Freezing, training.Start, training.EmbeddingInit):
+class RunConfig(
+    training.TextLength, training.BatchSize, training.ClassWeighting, training.Freezing, training.Start,
+    training.EmbeddingInit,
+):  # fmt: skip
     """All that makes a run what it is: config.toml. Of the start it has the digest of its weights."""
 
     objective: ObjectiveName

@@ -13,6 +13,7 @@ from headstart.config.schema import POSITIVE, SHARE, Bound, Settings
 _UsualArm = Literal["majority", "tfidf", "lsa", "tfidf-lsa", "scratch", "frozen", "finetuned", "combined"]
 _OptionalArm = Literal["imported", "shuffled", "scratch-long"]
 ArmKind = Literal[_UsualArm, _OptionalArm]
+Metric = Literal["accuracy", "macro_f1"]
 
 KINDS: tuple[ArmKind, ...] = get_args(_UsualArm)
 OPTIONAL: tuple[ArmKind, ...] = get_args(_OptionalArm)
@@ -53,7 +54,8 @@ class PretrainPart(
 
 
 class FinetunePart(
-    training.LabelledFiles, training.Duration, training.BatchSize, training.TextLength, PoolingChoice,
+    training.LabelledFiles, training.Duration, training.BatchSize, training.ClassWeighting, training.TextLength,
+    PoolingChoice,
     training.OptimizerConfig, training.Schedule, training.Averaging, Evaluations,
     defaults={"evaluations": 10},
     sentences={
@@ -113,6 +115,10 @@ class StudyPart(
 
     pretrain_seeds: Annotated[int, POSITIVE] = 1
     """Pretraining runs for each objective; trials of seed s take run s modulo this."""
+
+    metric: Literal["auto", Metric] = "auto"
+    """What arms are compared by and chosen by on valid: accuracy, macro_f1, or (auto) macro_f1 where the rarest class
+    has under a tenth of the rows of train, and under half of an even share."""
 
     start_reads: Literal["", "causal", "masked"] = ""
     """How the start reads its text: taken from it."""

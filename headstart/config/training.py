@@ -249,6 +249,14 @@ class BatchSize(Settings):
     give --dropout with it."""
 
 
+class ClassWeighting(Settings):
+    """What the classes count for."""
+
+    class_weights: Literal["none", "balanced"] = "none"
+    """Class weights in the training loss: none, or balanced, by which each class counts as much as any other, however
+    rare it is (as scikit-learn's class_weight)."""
+
+
 class Freezing(Settings):
     """What a run learns, and from where."""
 
@@ -354,7 +362,7 @@ class PretrainSettings(
 
 
 class FinetuneSettings(
-    TrainingSettings, BatchSize, Freezing, PoolingChoice, LabelSubset, TextLength, BatchTokens,
+    TrainingSettings, BatchSize, ClassWeighting, Freezing, PoolingChoice, LabelSubset, TextLength, BatchTokens,
     TokenizerConfig, Start, Preset, TranslationOptions, Reading,
 ):  # fmt: skip
     """All settings of a fine-tuning or a translation but its rows and the fields of its model."""
@@ -367,3 +375,7 @@ class FinetuneSettings(
 
     valid_bleu: bool = False
     """Translation: compute BLEU and chrF on valid at every evaluation, not only at the end."""
+
+    valid_metrics: bool = False
+    """Compute all metrics on valid at every evaluation, such as macro-F1, not only at the end (translation has
+    --valid-bleu)."""

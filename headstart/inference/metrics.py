@@ -11,19 +11,26 @@ CONFIDENCE = 0.95  # of every interval
 
 def classification_scores(probabilities: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """Accuracy, macro-F1, balanced accuracy, MCC, majority accuracy, calibration error: as fractions."""
-    from sklearn.metrics import balanced_accuracy_score, f1_score, matthews_corrcoef
+    from sklearn.metrics import balanced_accuracy_score, matthews_corrcoef
 
     predicted = probabilities.argmax(axis=1)
-    present = np.unique(np.concatenate([targets, predicted]))
     accuracy, is_varied = float((predicted == targets).mean()), len(np.unique(targets)) > 1
     return {
         "accuracy": accuracy,
-        "macro_f1": float(f1_score(targets, predicted, labels=present, average="macro", zero_division=0)),
+        "macro_f1": macro_f1(predicted, targets),
         "balanced_accuracy": float(balanced_accuracy_score(targets, predicted)) if is_varied else accuracy,
         "mcc": float(matthews_corrcoef(targets, predicted)),
         "majority_accuracy": float(np.bincount(targets).max() / len(targets)),
         "calibration_error": calibration_error(probabilities, targets),
     }
+
+
+def macro_f1(predicted: np.ndarray, targets: np.ndarray) -> float:
+    """The mean F1 of the classes that are true or predicted somewhere."""
+    from sklearn.metrics import f1_score
+
+    present = np.unique(np.concatenate([targets, predicted]))
+    return float(f1_score(targets, predicted, labels=present, average="macro", zero_division=0))
 
 
 def calibration_error(probabilities: np.ndarray, targets: np.ndarray) -> float:

@@ -191,7 +191,9 @@ def call_of(run: LoadedRun, facts: dict[str, Any], *, has_valid: bool = True) ->
 def _settings(config: RunConfig, cls: type[Settings]) -> dict[str, Any]:
     """Every setting that is not the default; files by their names, and how long it trained in steps."""
     data = config.data
-    own = {name: getattr(config, name) for name in ("length", "batch", "r_drop", "freeze", "initial_seed")}
+    own = {
+        name: getattr(config, name) for name in ("length", "batch", "class_weights", "r_drop", "freeze", "initial_seed")
+    }
     recorded = {
         **own, **vars(data), **vars(config.loop), **vars(config.optimizer), "pooling": config.head.pooling,
         **({"objective": config.objective} if cls is PretrainSettings else {"task": config.objective}),

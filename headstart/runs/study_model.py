@@ -44,6 +44,10 @@ class StudyModelConfig:
     """On test, the mean over all seeds of the arm: what to expect of this model."""
 
     valid_accuracy: float | None = None
+    macro_f1: float | None = None
+    """The same of a study that compares by macro-F1."""
+
+    valid_macro_f1: float | None = None
     label_names: list[str]
     pairs: bool = False
     data: Reading = field(default_factory=Reading)

@@ -24,7 +24,7 @@ from headstart.config.model import HeadConfig, ModelConfig
 from headstart.config.presets import preset
 from headstart.config.reading import Reading
 from headstart.config.run import DataConfig
-from headstart.config.study import BASELINES, PRETRAINED, WITHOUT_STEPS, PretrainPart, StudyConfig
+from headstart.config.study import BASELINES, PRETRAINED, WITHOUT_STEPS, Metric, PretrainPart, StudyConfig
 from headstart.config.training import PretrainObjective
 from headstart.data.fingerprints import fingerprint
 from headstart.data.labelled import LabelledSet, read_labelled, refuse_other_pairs
@@ -33,6 +33,7 @@ from headstart.data.leakage.find import find_leaks
 from headstart.data.readers.documents import Piece, pieces
 from headstart.data.readers.sources import Source, SplitName, form_of, weighted_path
 from headstart.data.splits import split_by_hash, with_held_out
+from headstart.data.warnings import data_warnings
 from headstart.errors import IntegrityError, Log, UserError
 from headstart.machine import Device, choose
 from headstart.planning.operations import per_text
@@ -50,6 +51,7 @@ from headstart.study.design import (
     Trial,
     arms_of,
     learning_rates_of,
+    metric_of,
     steps_of,
     trials_of,
     with_budgets,
@@ -171,6 +173,11 @@ class StudyData:
         return dataclasses.replace(self.model, direction=direction, segments=segments)
 
     @property
+    def metric(self) -> Metric:
+        """What is chosen by on valid, and compared by on test."""
+        return metric_of(self.config.study, self.facts["data"]["train"]["classes"])
+
+    @property
     def head(self) -> HeadConfig:
         pooling = self.config.finetune.pooling or None
         return HeadConfig(kind="classification", classes=len(self.labels), pooling=pooling)
@@ -183,6 +190,9 @@ def prepare(
     arms, sets = arms_of(config.study), sets or labelled_sets(config, log)
     labels = LabelMap.of(sets["train"])
     study = with_budgets(config.study, len(sets["train"]), len(labels))
+    metric = metric_of(study, class_counts(sets["train"].labels))
+    if metric != study.metric and metric != "accuracy":
+        log("a class is rare: arms are compared and chosen by macro-F1 (--metric accuracy: by accuracy)")
     for name, labelled in sets.items():
         _write_labelled(directory / "data" / f"{name}.jsonl", labelled)
     if any(phase.labelled_texts for phase in config.pretrain):  # under the name that the corpus is read by
@@ -207,7 +217,7 @@ def prepare(
     most, default = model.context, PRETRAIN_BATCH_TOKENS[machine.device.type]
     config = dataclasses.replace(
         config,
-        study=dataclasses.replace(study, precision=machine.precision, fast=machine.is_fast),
+        study=dataclasses.replace(study, precision=machine.precision, fast=machine.is_fast, metric=metric),
         pretrain=[
             dataclasses.replace(p, length=min(p.length or most, most), batch_tokens=p.batch_tokens or default)
             for p in config.pretrain
@@ -219,6 +229,8 @@ def prepare(
     ids, rows, limit = sets["train"].token_ids or [], len(sets["train"]), config.finetune.length
     lengths = [min(limit, sum(map(len, ids[row::rows])) + 2) for row in range(rows)]
     facts = _facts(config, sets, corpus, labels, directory, log)
+    for line in facts["data"]["warnings"]:
+        log(line)
     data = StudyData(
         directory, config, model, labels.labels, learning_rates_of(config.finetune, model), device,
         float(np.mean(lengths)), {}, facts,
@@ -464,6 +476,9 @@ def _facts(
     files = [{"file": Path(path).name, "sha256": digest} for path, digest in digests.items()]
     leaks = _leaks(config, sets, digests, directory / "data" / "leaks.json", log)
 
+    frame = 2 if sets["train"].texts_b is None else 3
+    warnings = data_warnings(sets, config.finetune.length, frame)
+
     def about(name: str, labelled: LabelledSet) -> dict[str, Any]:
         file = Path(getattr(config.finetune, name) or config.finetune.train).name
         counts = {"rows": len(labelled), "classes": class_counts(labelled.labels)}
@@ -476,6 +491,7 @@ def _facts(
             "labels": list(labels.labels),
             "leaks": leaks["counts"],
             "leaked_test_rows": len(leaks["test_rows"]),
+            "warnings": [f"{name}: {warning.message}" for name, warning in warnings],
         },
         "leaked_rows": leaks["test_rows"],
     }

@@ -8,6 +8,7 @@ import hashlib
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 
@@ -29,7 +30,7 @@ _KINDS = (*NETWORKS, "tfidf", "lsa", *MIXES)
 def keep_model(data: StudyData, record: StudyRecord) -> KeptModel | None:
     """Write STUDY/model; None where no arm has left a model."""
     budget = max(record.budgets)
-    means = record.valid_accuracies(budget)
+    means = record.valid_scores(budget)
     arms = {arm.name: arm for arm in arms_of(data.config.study) if arm.kind in _KINDS and arm.name in means}
     found = {name: _files(data, Trial(arm, budget, 0)) for name, arm in arms.items()}
     whole = [name for name, files in found.items() if all(file.exists() for file in files.values())]
@@ -37,19 +38,22 @@ def keep_model(data: StudyData, record: StudyRecord) -> KeptModel | None:
         return None
     best = max(whole, key=lambda name: means[name])  # among equals the first: the cheapest
     files = found[best]
-    score = next(score.accuracy for score in record.scores if (score.arm, score.budget) == (best, budget))
+    score = next(score for score in record.scores if (score.arm, score.budget) == (best, budget))
+    reached: dict[str, Any] = {f"valid_{record.metric}": means[best]}
+    if interval := record.of_metric(score):
+        reached[record.metric] = interval.value
     regressions = [name for name in LINEAR if name in files]
     trained = data.read_trial(Trial(arms[best], budget, 0))
     config = StudyModelConfig(
-        arm=best, kind=arms[best].kind, budget=budget, accuracy=score.value if score else None,
-        valid_accuracy=means[best], label_names=list(data.labels), pairs=data.sets()["train"].texts_b is not None,
-        data=data.config.reading.part(Reading), exponents=trained.get("exponents", []),
+        arm=best, kind=arms[best].kind, budget=budget, **reached, label_names=list(data.labels),
+        pairs=data.sets()["train"].texts_b is not None, data=data.config.reading.part(Reading),
+        exponents=trained.get("exponents", []),
         length=data.config.finetune.length if "run" in files else 0, parameters=_parameters(files),
         regressions=regressions,
         regressions_sha256=[hashlib.sha256(files[name].read_bytes()).hexdigest() for name in regressions],
     )  # fmt: skip
     _write(data.directory / "model", config, files)
-    return KeptModel(arm=best, kind=config.kind, budget=budget, accuracy=score)
+    return KeptModel(arm=best, kind=config.kind, budget=budget, accuracy=score.accuracy, macro_f1=score.macro_f1)
 
 
 def _files(data: StudyData, trial: Trial) -> dict[str, Path]:

@@ -123,7 +123,8 @@ def check_same(directory: Path, settings: dict[str, Any], *, has_final_steps: bo
 
 
 def _with_defaults(settings: dict[str, Any], file: str) -> dict[str, Any]:
-    """What they say; a setting that they do not name was as is usual."""
+    """What they say; a setting that they do not name was as is usual, and the metric once always accuracy."""
+    settings.setdefault("study", {}).setdefault("metric", "accuracy")
     apart: dict[str, Any] = {name: settings.pop(name) for name in ("model", "content") if name in settings}
     full = dataclasses.asdict(build(StudyConfig, settings, file))
     return tomllib.loads(to_toml({**full, **apart}))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save as safetensors
 
-from headstart.config.study import BASELINES, WITHOUT_STEPS
+from headstart.config.study import BASELINES, WITHOUT_STEPS, Metric
 from headstart.config.training import Averaging, Masking, OptimizerConfig, PretrainObjective, Schedule
 from headstart.data.labels import LabelMap
 from headstart.data.splits import label_subset
@@ -32,6 +32,7 @@ from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_write
 from headstart.study.baselines import (
     BaselineResult,
+    Choosing,
     fit_lsa,
     logistic_regression,
     majority,
@@ -102,7 +103,7 @@ def _without_steps(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str
         return _repeated(data, trial, before[0])
     valid_labels = LabelMap(data.labels).ids(data.sets()["valid"])
     if trial.arm.kind in MIXES:
-        result = mix([_probabilities(data, other) for other in before], valid_labels)
+        result = mix([_probabilities(data, other) for other in before], valid_labels, data.metric)
     else:
         result = _baseline(data, trial, valid_labels)
     if trial.arm.kind in MIXED:
@@ -111,7 +112,7 @@ def _without_steps(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str
         atomic_write(data.linear_file(trial), safetensors({n: _single(a) for n, a in result.arrays.items()}))
     return {
         "chosen": result.chosen, "steps": 0, "epochs": 0.0, "curve": [], "predictions": result.predictions.tolist(),
-        "tries": [{"value": value, "accuracy": accuracy, "loss": loss} for value, accuracy, loss in result.tries],
+        "tries": [{"value": value, data.metric: reached, "loss": loss} for value, reached, loss in result.tries],
         **({"exponents": result.arrays["exponents"].tolist()} if trial.arm.kind in MIXES else {}),
     }  # fmt: skip
 
@@ -136,16 +137,17 @@ def _baseline(data: StudyData, trial: Trial, valid_labels: np.ndarray) -> Baseli
     # In the order of the file, so that the result depends on which rows they are alone.
     rows = sorted(label_subset(train.labels, train.whole_texts, trial.budget, seeds.labels))
     train_labels = LabelMap(data.labels).ids(train.subset(rows))
+    how = Choosing(data.metric, data.config.finetune.class_weights)
     if trial.arm.kind == "majority":
         return majority(train_labels, len(sets["valid"]), len(sets["test"]), classes)
     if trial.arm.kind == "lsa":
         learnt, features = _lsa(data)
         labels = (train_labels, valid_labels, classes)
-        result = logistic_regression(features["train"][rows], features["valid"], features["test"], *labels)
+        result = logistic_regression(features["train"][rows], features["valid"], features["test"], *labels, how)
         return result._replace(arrays={**learnt, **result.arrays} if result.chosen else result.arrays)
     texts = {name: labelled.whole_texts for name, labelled in sets.items()}
     chosen = [texts["train"][row] for row in rows]
-    return tfidf(chosen, train_labels, texts["valid"], valid_labels, texts["test"], classes)
+    return tfidf(chosen, train_labels, texts["valid"], valid_labels, texts["test"], classes, how)
 
 
 def _lsa(data: StudyData) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -180,7 +182,7 @@ def _neural(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
     """Try every learning rate on the same rows in the same order, choose on valid, and only then look at test."""
     machine = machine_of(data)
     steps, epoch = trial_steps(data, trial)
-    tries: list[TriedRun] = []
+    metric, tries = data.metric, list[TriedRun]()
     failure: RunFailed | None = None
     learning_rates = data.learning_rates_for(trial.arm)
     for number, learning_rate in enumerate(learning_rates):
@@ -193,17 +195,21 @@ def _neural(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
             result = _finetune(data, trial, learning_rate, out, machine, on_step)
         except RunFailed as error:  # it diverged: this one has lost, the others have not
             failure = error
-            tries.append(({"value": learning_rate, "accuracy": 0.0, "loss": None}, [], out))
+            tries.append(({"value": learning_rate, metric: 0.0, "loss": None}, [], out))
             continue
         curve = [
-            {"epoch": one["step"] / epoch, "accuracy": one["accuracy"], "loss": one["loss"]}
+            {
+                "epoch": one["step"] / epoch,
+                **{name: one[name] for name in ("accuracy", "macro_f1", "loss") if name in one},
+            }
             for one in result["evaluations"]
         ]
         # The long scratch ends with its best on valid, the others with their last.
-        end = max(curve, key=lambda p: p["accuracy"]) if trial.arm.kind == "scratch-long" else curve[-1]
-        tries.append(({"value": learning_rate, "accuracy": end["accuracy"], "loss": end["loss"]}, curve, out))
-    # The most accurate on valid; among equals the lowest loss, then the lowest learning rate.
-    best, curve, out = max(tries, key=lambda tried: _merit(**tried[0]))
+        end = max(curve, key=lambda p: p[metric]) if trial.arm.kind == "scratch-long" else curve[-1]
+        reached = {name: value for name, value in end.items() if name != "epoch"}
+        tries.append(({"value": learning_rate, **reached}, curve, out))
+    # The best on valid; among equals the lowest loss, then the lowest learning rate.
+    best, curve, out = max(tries, key=lambda tried: _merit(tried[0], metric))
     if failure is not None and not curve:
         raise failure
     run = load(out, machine.device)
@@ -216,8 +222,8 @@ def _neural(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _merit(value: float, accuracy: float, loss: float | None) -> tuple[float, float, float]:
-    return accuracy, -math.inf if loss is None else -loss, -value
+def _merit(tried: dict[str, Any], metric: Metric) -> tuple[float, float, float]:
+    return tried[metric], -math.inf if tried["loss"] is None else -tried["loss"], -tried["value"]
 
 
 def _finetune(
@@ -229,7 +235,7 @@ def _finetune(
     on_step: Callable[[Progress], None],
 ) -> dict[str, Any]:
     steps, epoch = trial_steps(data, trial)
-    config, arm, sets = data.config.finetune, trial.arm, data.sets()
+    config, arm, sets, metric = data.config.finetune, trial.arm, data.sets(), data.metric
     seeds = Seeds.of(data.config.study.seed, trial.seed)
     start, is_long = _start(data, trial), arm.kind == "scratch-long"
     # A start brings its shape; dropout may be another than in pretraining, in every arm.
@@ -242,7 +248,8 @@ def _finetune(
         labels_seed=seeds.labels, initial_seed=seeds.initial, seed=seeds.order, start=start,
         preset=data.config.study.preset, model=shape,
         tokenizer=None if start else data.tokenizer, pooling=config.pooling, length=config.length,
-        batch=config.batch, r_drop=config.r_drop, freeze="base" if arm.kind == "frozen" else "nothing",
+        batch=config.batch, class_weights=config.class_weights, r_drop=config.r_drop,
+        freeze="base" if arm.kind == "frozen" else "nothing",
         optimizer=config.part(
             # New weights have nothing to lose in the lower layers.
             OptimizerConfig, learning_rate=learning_rate, layer_decay=config.layer_decay if start else 1.0
@@ -250,7 +257,8 @@ def _finetune(
         schedule=config.part(Schedule), average=config.part(Averaging), steps=steps, evaluate_every=every, keep=0,
         unfreeze_every=_unfreeze_every(data, trial, steps),
         # So many epochs would only overfit: the long scratch ends with its best on valid.
-        patience=10**9 if is_long else 0, best_metric="accuracy" if is_long else "loss",
+        patience=10**9 if is_long else 0, best_metric=metric if is_long else "loss",
+        valid_metrics=metric != "accuracy",
         machine=machine, console=Console(on_step=on_step),
     )  # fmt: skip
 

@@ -264,7 +264,7 @@ class Step:
         grads = [p.grad for p in self.model.parameters() if p.grad is not None]
         grads += [g for o in self.optimizers if isinstance(o, AdamW) for g in o.row_gradients()]
         total, count = sums["loss"]
-        count = count.clamp(min=1.0)
+        count = torch.where(count > 0, count, 1.0)  # with class weights it may be less than 1
         kernels = self._adamw_kernels(grads)
         norm = (kernels.norm() if kernels else whole(torch.nn.utils.get_total_norm(grads))) / count
         mean = total / count

@@ -330,3 +330,30 @@ def test_a_study_is_called_after_its_demo_its_file_or_the_folder(tmp_path, demo,
     data = data_of(tmp_path / "study", ["majority"], train=train, demo=demo)
     write_trials(data)
     assert record_of(data).name == name
+
+
+# ---- macro-F1 as the metric ---------------------------------------------------------------------------------
+
+
+def test_where_macro_f1_is_the_metric_everything_is_of_it(tmp_path):
+    curves = {
+        "scratch": [{"epoch": 1.0, "accuracy": 0.9, "macro_f1": 0.5, "loss": 1.0}],
+        "finetuned": [{"epoch": 1.0, "accuracy": 0.8, "macro_f1": 0.6, "loss": 0.8}],
+    }
+    data = data_of(tmp_path / "study", leaked_rows=[0, 9], metric="macro_f1")
+    write_trials(data, curves=curves)
+    record = record_of(data)
+    assert (record.metric, record.metric_title) == ("macro_f1", "macro-F1")
+
+    def f1(arm, budget, rows=slice(None)):
+        said = PREDICTIONS[arm, budget]
+        return np.mean([f1_score(numbers(TRUTH)[rows], numbers(one)[rows], average="macro") for one in said])
+
+    for row in record.differences:
+        assert row.value == pytest.approx(f1(row.arm, row.budget) - f1(row.against, row.budget)), row
+    score = score_of(record, "finetuned", 20)
+    assert record.of_metric(score) == score.macro_f1
+    assert record.of_metric(score, "_without_leaks").value == pytest.approx(f1("finetuned", 20, slice(1, 9)))
+    assert record.savings[0].epochs.accuracy == 0.5
+    assert "4 of the rarest class" in record.power.sentence
+    assert any("macro-F1 (" in sentence or "macro-F1" in sentence for sentence in record.verdict)

@@ -99,6 +99,23 @@ def test_micro_batches_change_nothing_but_rounding(tmp_path, kind):
             torch.testing.assert_close(other[name], tensor, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_class_weights_below_one_leave_a_mean(tmp_path, accumulate):
+    """Three texts of one class have the same weight, so the weighted mean of their losses is the plain one."""
+    numbers = {}
+    for weight in (1.0, 0.01):
+        made = small.training(
+            tmp_path / str(weight), "classification", steps=1, accumulate=accumulate,
+            model={"dropout": 0.0, "attention_dropout": 0.0},
+        )  # fmt: skip
+        made.objective.weights = np.full(len(made.objective.targets), weight, np.float32)
+        train(made)
+        numbers[weight] = records(tmp_path / str(weight))[0], small.digest(made)
+    (plain, _), (weighted, _) = numbers.values()
+    assert weighted["loss"] == pytest.approx(plain["loss"], rel=1e-5)
+    assert weighted["gradient_norm"] == pytest.approx(plain["gradient_norm"], rel=1e-4)
+
+
 def test_seeds_differ(tmp_path):
     digests = {small.digest(trained(tmp_path / str(seed), seed=seed)[0]) for seed in range(3)}
     assert len(digests) == 3

@@ -110,12 +110,17 @@ def read_sets(
     if given.labels:
         texts, labels = texts_and_labels(sets["train"])
         seed = given.seed if given.labels_seed == -1 else given.labels_seed
-        sets["train"] = sets["train"].subset(label_subset(labels, texts, given.labels, seed))
+        rows = label_subset(labels, texts, given.labels, seed)
+        sets["train"] = sets["train"].subset(rows)
+        classes, there = set(labels), {labels[row] for row in rows}
+        if given.task == "classification" and classes != there:
+            what = f"--labels {given.labels} leaves no row of {len(classes - there)} of {len(classes)} classes"
+            raise UserError(what, fix=f"give --labels {len(classes)} or more", code="too-few")
     if "test" in sources:
         sets["test"] = read(sources["test"])
-    for name, rows in sets.items():
-        if rows.skipped.counts:
-            log(f"{name}: {rows.skipped.summary()}")
+    for name, one in sets.items():
+        if one.skipped.counts:
+            log(f"{name}: {one.skipped.summary()}")
     if not any(isinstance(source, LabelledSet) for source in sources.values()):  # a study has looked for them
         _log_leaks(sets, log)
     return sets
