@@ -193,9 +193,9 @@ def _score(answers: _Answers, arm: Arm, budget: int, seeds: int, clean: np.ndarr
     if not done:
         return score
     right, table = answers.right(arm.name, budget), answers.table(arm.name, budget)
-    scores = {"": np.arange(right.shape[1]), "_without_leaks": clean if 0 < len(clean) < right.shape[1] else None}
-    for suffix, items in scores.items():
-        if items is not None:
+    has_leaks = 0 < len(clean) < right.shape[1]
+    for suffix, items in (("", slice(None)), ("_without_leaks", clean)):
+        if not suffix or has_leaks:
             macro_f1 = statistics.macro_f1(table[:, items], answers.truth[items], answers.classes)
             both = {"accuracy": statistics.mean(right[:, items]), "macro_f1": macro_f1}
             found: dict[str, Any] = {name + suffix: _interval(estimate) for name, estimate in both.items()}
