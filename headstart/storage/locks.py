@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from headstart.errors import UserError
+from headstart.storage.exhaustion import try_again
 
 
 @contextlib.contextmanager
@@ -19,6 +20,8 @@ def run_lock(directory: Path) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / "lock").open("a+")
     except OSError as error:
+        if (lacking := try_again(error, str(directory))) is not None:
+            raise lacking from error
         what = f"cannot be written ({error.strerror})"
         raise UserError(what, where=directory, fix="give another --out", code="no-file") from error
     with file:
