@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from headstart.cli.consoles import byte_progress
-from headstart.cli.options import READING, Common, CommonFlags, Files, ReadingFlags, Switch
+from headstart.cli.options import READING, Common, CommonFlags, Files, OutPath, ReadingFlags, Switch
 from headstart.config.training import Task
 from headstart.errors import UserError, visible, visible_spaces
 
@@ -190,7 +190,7 @@ def _advice(report: "DataReport") -> Iterator[str]:
         yield "--json lists the row numbers, from 0."
 
 
-def demo(*, out: Path, null: Switch = False, common: CommonFlags = Common()) -> None:
+def demo(*, out: OutPath, null: Switch = False, common: CommonFlags = Common()) -> None:
     """Write the embedded corpus as files: French book reviews, with and without labels, and their English.
 
     A grammar makes it, so the answer is known: the unlabelled reviews can teach what a few labels cannot. With

@@ -9,7 +9,7 @@ from rich.table import Column
 from rich.text import Text
 
 from headstart.cli.consoles import log, open_model, open_run, plain_table, progress_bar, spinner, table_console
-from headstart.cli.options import BEAM, RUN_READING, BeamFlags, Common, CommonFlags, RunPath, RunReadingFlags
+from headstart.cli.options import BEAM, RUN_READING, BeamFlags, Common, CommonFlags, Length, RunPath, RunReadingFlags
 from headstart.config.generation import BEAM_OF_FIVE
 from headstart.errors import visible
 
@@ -21,7 +21,7 @@ def evaluate(
     run: RunPath,
     *,
     data: str,
-    length: int | None = None,
+    length: Length = None,
     generation: BeamFlags = BEAM,
     reading: RunReadingFlags = RUN_READING,
     common: CommonFlags = Common(),
@@ -80,7 +80,7 @@ def compare(
     second: RunPath,
     *,
     data: str,
-    length: int | None = None,
+    length: Length = None,
     generation: BeamFlags = BEAM,
     reading: RunReadingFlags = RUN_READING,
     common: CommonFlags = Common(),

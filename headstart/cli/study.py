@@ -59,7 +59,7 @@ def study(
     jobs: int | None = None,
     engine: Literal["processes", "ray"] = "processes",
     ray_address: str | None = None,
-    out: Path | None = None,
+    out: options.OutPath | None = None,
     reading: options.ReadingFlags = options.READING,
     overrides: options.ModelFlags = options.MODEL,
     common: CommonFlags = Common(),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headstart.config.model import ModelConfig
+from headstart.config.model import ModelConfig, model_fields
 from headstart.errors import UserError, nearest
 
 _MODERN: dict[str, Any] = {"positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "context": 1024}
@@ -40,6 +40,4 @@ def preset(name: str, **overrides: Any) -> ModelConfig:
     """The configuration of a preset, with fields overridden; None leaves a field as the preset has it."""
     if name not in PRESETS:
         raise UserError(f"no preset {name!r}", fix=nearest(name, PRESETS), code="unknown-name")
-    for key in overrides.keys() - ModelConfig.names():
-        raise UserError(f"no model field {key!r}", fix=nearest(key, ModelConfig.names()), code="unknown-name")
-    return ModelConfig(**{**PRESETS[name], **{k: v for k, v in overrides.items() if v is not None}})
+    return ModelConfig(**{**PRESETS[name], **model_fields(overrides)})

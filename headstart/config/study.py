@@ -6,9 +6,9 @@ from typing import Annotated, Literal, get_args
 from headstart.config import training
 from headstart.config.defaults import PRESET
 from headstart.config.generation import Seed
-from headstart.config.model import DROPOUT, PoolingChoice
+from headstart.config.model import PoolingChoice
 from headstart.config.reading import DocumentSplit, RowReading
-from headstart.config.schema import POSITIVE, SHARE, Bound, Settings
+from headstart.config.schema import BELOW_ONE, POSITIVE, SHARE, Bound, Settings
 
 _UsualArm = Literal["majority", "tfidf", "lsa", "tfidf-lsa", "scratch", "frozen", "finetuned", "combined"]
 _OptionalArm = Literal["imported", "shuffled", "scratch-long"]
@@ -17,6 +17,7 @@ Metric = Literal["accuracy", "macro_f1"]
 
 KINDS: tuple[ArmKind, ...] = get_args(_UsualArm)
 OPTIONAL: tuple[ArmKind, ...] = get_args(_OptionalArm)
+MOST_SEEDS = 1_000  # each is a trial for every arm and budget
 STUDY_TIME = "30m"  # where data is given without a STUDY.toml
 BASELINES, PRETRAINED = ("majority", "tfidf", "lsa"), ("frozen", "finetuned", "combined", "shuffled")
 WITHOUT_STEPS = (*BASELINES, "tfidf-lsa", "combined")  # no network is trained for them
@@ -33,7 +34,7 @@ class TokenizerPart(training.TokenizerConfig):
 class Evaluations(Settings):
     """How often a run of a study is evaluated."""
 
-    evaluations: Annotated[int, POSITIVE] = 8
+    evaluations: Annotated[int, Bound(1, 10_000)] = 8
     """Points of the curve, at most."""
 
 
@@ -81,7 +82,7 @@ class FinetunePart(
     scratch_learning_rate: Annotated[float, Bound(0, 1, is_open=True)] | None = None
     """Learning rate of the arms from scratch, which want a higher one (not given: those of the other arms)."""
 
-    dropout: Annotated[float, DROPOUT] | None = None
+    dropout: Annotated[float, BELOW_ONE] | None = None
     """Dropout of the base and before the classifier in fine-tuning (not given: the model's)."""
 
 
@@ -107,13 +108,13 @@ class StudyPart(
     """What to compare: majority, tfidf, lsa, tfidf-lsa, scratch, frozen, finetuned, combined, shuffled, scratch-long
     (default: the first eight)."""
 
-    budgets: list[int] = field(default_factory=list)
+    budgets: Annotated[list[int], POSITIVE] = field(default_factory=list)
     """Numbers of labels (default: 50, 200, 800 and all)."""
 
-    seeds: Annotated[int, POSITIVE] = 5
+    seeds: Annotated[int, Bound(1, MOST_SEEDS)] = 5
     """How often each trial is repeated with another seed (3 in the demo)."""
 
-    pretrain_seeds: Annotated[int, POSITIVE] = 1
+    pretrain_seeds: Annotated[int, Bound(1, MOST_SEEDS)] = 1
     """Pretraining runs for each objective; trials of seed s take run s modulo this."""
 
     metric: Literal["auto", Metric] = "auto"

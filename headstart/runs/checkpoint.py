@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headstart.data.readers.files import foreign_form
-from headstart.errors import Code, IntegrityError
+from headstart.errors import Code, IntegrityError, RunFailed
 from headstart.runs.shards import like
 from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_directory, flush, rename
@@ -69,11 +69,21 @@ def weights_digest(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def refuse_not_finite(weights: Mapping[str, Tensor], where: Path) -> None:
+    """Weights that are not finite are nothing to resume from, and no result."""
+    for name in sorted(weights):
+        if not weights[name].isfinite().all():
+            what = f"the weights are not finite, {name} first; the last good checkpoint is kept"
+            fix = "give a smaller --learning-rate or more --warmup"
+            raise RunFailed(what, where=where, fix=fix, code="not-finite")
+
+
 def save(
     directory: Path, step: int, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor],
     state: Mapping[str, Any], facts: Mapping[str, Any], keep: int = 2,
 ) -> Path:  # fmt: skip
-    """Write `directory/step-N` atomically, then drop all but the newest `keep`."""
+    """Write `directory/step-N` atomically, then drop all but the newest `keep`; weights must be finite."""
+    refuse_not_finite(model, directory)
     final, old = directory / f"step-{step:08d}", directory / f".old-step-{step:08d}"
     needed = sum(t.numel() * t.element_size() for part in (model, optimizer) for t in part.values()) + 2**16
     if final.is_symlink():  # no checkpoint of ours, and what it points to is not ours to touch

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from headstart.errors import UserError
+from headstart.storage.exhaustion import try_again
 
 
 @contextlib.contextmanager
@@ -24,6 +25,8 @@ def run_lock(directory: Path) -> Iterator[None]:
         if error.errno == errno.ELOOP:
             what, fix = "is a link, and not a lock of this run", "delete the link"
             raise UserError(what, where=directory / "lock", fix=fix, code="no-file") from error
+        if (lacking := try_again(error, str(directory))) is not None:
+            raise lacking from error
         what = f"cannot be written ({error.strerror})"
         raise UserError(what, where=directory, fix="give another --out", code="no-file") from error
     with file:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headstart.config import study as c
+from headstart.config.model import model_fields
 from headstart.config.schema import build
 from headstart.config.study import StudyConfig
 from headstart.config.toml import read_toml, to_toml
@@ -34,7 +35,10 @@ def demo_config(null: bool = False) -> StudyConfig:
 def read_study(path: str | Path) -> tuple[StudyConfig, dict[str, Any]]:
     """A STUDY.toml: its settings, and the fields of the model that it overrides."""
     data = read_toml(path)
-    model = data.pop("model", {})
+    given = data.pop("model", {})
+    if not isinstance(given, dict):
+        raise UserError("model is no table", where=path, fix="write [model], and its fields below")
+    model = model_fields(given, str(path))
     data.pop("content", None)
     return build(StudyConfig, data, str(path)), model
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from headstart.config.model import model_fields
 from headstart.config.study import PRETRAINED, STUDY_TIME, WITHOUT_STEPS, StudyConfig, StudyPart
 from headstart.config.training import PretrainObjective
 from headstart.data.in_memory import Given
@@ -39,6 +40,7 @@ from headstart.study.trial import machine_of, run_pretraining, run_trial
 Engine = Literal["processes", "ray"]
 RunTasks = Callable[..., dict[str, TaskResult]]
 GPU_JOBS = 4  # a small model leaves most of a GPU idle
+MOST_JOBS = 10_000
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,9 @@ def study(
         config = dataclasses.replace(config, study=dataclasses.replace(config.study, fast=True))
     sources = given_data(config, corpus, train, valid, test)
     check(sources.config)
-    if jobs is not None and jobs < 1:
-        raise UserError(f"--jobs {jobs}", fix="give 1 or more")
+    model = model_fields(model or {})
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        raise UserError(f"--jobs {jobs}", fix=f"give 1 to {MOST_JOBS:,}")
     if ray_address and engine != "ray":
         raise UserError("--ray-address without --engine ray", fix="give --engine ray too", code="missing")
     ray_address = ray_address or os.environ.get("RAY_ADDRESS")
@@ -98,7 +101,7 @@ def study(
         import_ray(ray_address)  # refused early where it is missing
     with run_lock(directory):
         asked = with_start(sources.config)
-        files, fields = sources.as_files(with_demo(asked, directory), directory), model or {}
+        files, fields = sources.as_files(with_demo(asked, directory), directory), model
         sets = labelled_sets(files, log, sources.sets)
         if asked.study.time and files.pretrain and not asked.study.start:
             question = Question(files, fields, Sizes.of(files, sets), device, frozenset(given))

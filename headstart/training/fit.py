@@ -18,7 +18,7 @@ from headstart.inference.evaluate import Scores, evaluate
 from headstart.machine import Machine
 from headstart.model.model import Model
 from headstart.objectives.objective import Objective
-from headstart.runs.checkpoint import clean, fault, weights_digest, write_tensors
+from headstart.runs.checkpoint import clean, fault, refuse_not_finite, weights_digest, write_tensors
 from headstart.runs.directory import MetricsFile, RunDirectory, identity_of
 from headstart.runs.load import LoadedRun
 from headstart.runs.shards import whole_model
@@ -164,6 +164,7 @@ def _result(
     if task.valid is not None and (scores is None or task.config.loop.patience):
         scores = evaluate(model, task.valid, session.machine.alone)
     weights = {name: p.detach().cpu() for name, p in model.named_parameters()}
+    refuse_not_finite(weights, session.run.path)
     needed = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
     with atomic_file(session.run.weights_file, needed) as file:
         write_tensors(Path(file.name), weights)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from headstart.config.model import ModelConfig
+from headstart.config.model import ModelConfig, model_fields
 from headstart.config.schema import Settings, fields_of, flat, settings
 from headstart.config.training import FinetuneSettings, MachineConfig, TokenizerConfig
 from headstart.data.fingerprints import fingerprint
@@ -64,7 +64,8 @@ def call_of(
     """Sort the arguments into settings, fields of the model and the machine; what nobody knows is refused."""
     words, names = flat(given), ("tokenizer", "target_tokenizer")
     tokenizers = [words.pop(name) if isinstance(words.get(name), Tokenizer) else None for name in names]
-    model = {**words.pop("model", {}), **{name: words.pop(name) for name in MODEL_FIELDS if name in words}}
+    given_model = {**words.pop("model", {}), **{name: words.pop(name) for name in MODEL_FIELDS if name in words}}
+    model = model_fields(given_model)
     computing = {name: words.pop(name) for name in fields_of(MachineConfig) if name in words}
     if machine is not None and computing:
         raise UserError(f"machine and {', '.join(computing)} at once", fix="give one of them", code="conflict")
