@@ -20,7 +20,7 @@ OPTIONAL: tuple[ArmKind, ...] = get_args(_OptionalArm)
 MOST_SEEDS = 1_000  # each is a trial for every arm and budget
 STUDY_TIME = "30m"  # where data is given without a STUDY.toml
 BASELINES, PRETRAINED = ("majority", "tfidf", "lsa"), ("frozen", "finetuned", "combined", "shuffled")
-WITHOUT_STEPS = (*BASELINES, "tfidf-lsa", "combined")  # no network is trained for them
+WITHOUT_STEPS = (*BASELINES, "tfidf-lsa", "frozen", "combined")  # no network is trained for them
 OBJECTIVES: tuple[training.PretrainObjective, ...] = ("causal", "masked", "masked-nsp")
 
 
@@ -71,9 +71,6 @@ class FinetunePart(
 
     learning_rates: Annotated[list[float], Bound(0, 1, is_open=True)] = field(default_factory=list)
     """Learning rates that every neural arm chooses from on valid (empty: three, by the width)."""
-
-    frozen_learning_rate: Annotated[float, Bound(0, 1, is_open=True)] | None = None
-    """Learning rate of the head on a frozen base, which stands a higher one (not given: those of the other arms)."""
 
     unfreeze: Annotated[float, SHARE] = 0.0
     """Share of the steps over which a pretrained base is unfrozen, one block after the other from the top down, the

@@ -85,8 +85,7 @@ def finetune_recipe(size: Size) -> dict[str, Any]:
     return {
         "pooling": "mean", "average": "tail", "dropout": 0.1, "epochs": 4.0 if is_regularised else 3.0,
         "r_drop": 1.0 if is_regularised else 0.0, "learning_rates": [pretrained, scratch],
-        # Those of arms that want others than a pretrained base.
-        "frozen_learning_rate": 1e-2, "scratch_learning_rate": scratch,
+        "scratch_learning_rate": scratch,
     }  # fmt: skip
 
 

@@ -153,8 +153,9 @@ class StudyData:
         """The trials that this one takes something from.
 
         With all rows a baseline is the same for every seed: seed 0 computes it and the others take its result, so
-        that every arm has a row for each seed in the paired statistics. What LSA learns from the text is the same in
-        all its trials: the first one learns it. A mix takes the probabilities of the arms in it.
+        that every arm has a row for each seed in the paired statistics. What LSA learns from the text, and what a
+        frozen base makes of it, is the same in all trials: the first one computes it. A mix takes the probabilities of
+        the arms in it.
         """
         kind, rows = trial.arm.kind, self.facts["data"]["train"]["rows"]
         if kind in MIXES:
@@ -164,7 +165,7 @@ class StudyData:
         if kind in BASELINES and trial.budget == rows and trial.seed:
             return [trial._replace(seed=0)]
         first = next(one for one in trials_of(self.config.study) if one.arm == trial.arm)
-        return [first] if kind == "lsa" and first != trial else []
+        return [first] if kind in ("lsa", "frozen") and first != trial else []
 
     def model_for(self, objective: PretrainObjective | None) -> ModelConfig:
         """The base as this objective reads: its direction, and segments where it has pairs of sentences."""
@@ -441,10 +442,8 @@ def pretraining_operations(data: StudyData, objective: PretrainObjective) -> flo
 
 
 def step_operations(data: StudyData, arm: Arm) -> float:
-    """Of one step of fine-tuning, by the mean length of a text; a frozen base has no backward."""
-    freeze = "base" if arm.kind == "frozen" else None
-    lengths = Lengths(max(1, round(data.mean_tokens)))
-    totals = per_text(data.model_for(arm.objective), data.head, lengths, freeze)  # type: ignore[arg-type]
+    """Of one step of fine-tuning, by the mean length of a text."""
+    totals = per_text(data.model_for(arm.objective), data.head, Lengths(max(1, round(data.mean_tokens))))
     readings = 2 if data.config.finetune.r_drop else 1
     return float(readings * data.config.finetune.batch * (totals.forward + totals.backward))
 
@@ -459,7 +458,7 @@ def trial_steps(data: StudyData, trial: Trial) -> tuple[int, int]:
 
 
 def trial_operations(data: StudyData, trial: Trial) -> float:
-    """Of all tries of a trial; baselines, and a mix of what others computed, count as none."""
+    """Of all tries of a trial; baselines, and what is made of what others computed, count as none."""
     if trial.arm.kind in WITHOUT_STEPS:
         return 0.0
     steps, _ = trial_steps(data, trial)

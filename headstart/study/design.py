@@ -108,7 +108,7 @@ def arms_of(study: StudyPart) -> list[Arm]:
         name = f"scratch-{reader}" if both else "scratch"
         arms.append(Arm(name, "scratch", objective, f"from scratch{how}"))
     name = f"frozen-{first}" if several else "frozen"
-    arms.append(Arm(name, "frozen", first, f"pretrained ({first}) and frozen: only the head learns"))
+    arms.append(Arm(name, "frozen", first, f"pretrained ({first}) and frozen: logistic regression on its vectors"))
     for objective in objectives:
         name = f"finetuned-{objective}" if several else "finetuned"
         arms.append(Arm(name, "finetuned", objective, f"pretrained ({objective}), then fine-tuned"))

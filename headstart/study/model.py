@@ -19,6 +19,7 @@ from headstart.runs.load import load
 from headstart.runs.study_model import NETWORKS, StudyModelConfig
 from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_directory
+from headstart.study import frozen
 from headstart.study.data import StudyData
 from headstart.study.design import MIXES, Trial, arms_of
 from headstart.study.record import KeptModel, StudyRecord
@@ -67,9 +68,11 @@ def _files(data: StudyData, trial: Trial) -> dict[str, Path]:
         if linear.exists() and own["trial"].exists():
             data.read_trial_file(trial, linear)
         return {trial.arm.kind: linear, **own}
-    # A study that was killed before it tidied up has the weights of the other learning rates too.
-    chosen = data.read_trial(trial)["chosen"] if own["trial"].exists() else 0.0
-    run = data.trial_file(trial).with_name(f"lr-{chosen:g}")
+    if trial.arm.kind == "frozen":
+        run = own["trial"].with_name(frozen.RUN)
+    else:  # a study that was killed before it tidied up has the weights of the other learning rates too
+        chosen = data.read_trial(trial)["chosen"] if own["trial"].exists() else 0.0
+        run = own["trial"].with_name(f"lr-{chosen:g}")
     return {"run": run, "weights": RunDirectory(run).weights_file, **own}
 
 

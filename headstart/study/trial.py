@@ -41,6 +41,7 @@ from headstart.study.baselines import (
 )
 from headstart.study.data import SETS, StudyData, lsa_texts, npz_bytes, read_npz, trial_operations, trial_steps
 from headstart.study.design import MIXED, MIXES, Pretraining, Seeds, Trial
+from headstart.study.frozen import RUN, VECTORS, FrozenBase
 from headstart.training.fit import Console
 from headstart.training.step_log import Progress
 from headstart.training.tasks.finetune import finetune
@@ -108,7 +109,11 @@ def _without_steps(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str
         result = _baseline(data, trial, valid_labels)
     if trial.arm.kind in MIXED:
         _keep_probabilities(data, trial, result.valid, result.test)
-    if data.keeps_model(trial) and trial.arm.kind in ("tfidf", "lsa"):
+    if data.keeps_model(trial) and trial.arm.kind == "frozen":
+        out, pairs = data.trial_file(trial).with_name(RUN), data.sets()["train"].texts_b is not None
+        size = float(_vectors(data, trial)["size"])
+        _frozen_base(data, trial).write_run(result.arrays, size, data.labels, out, pairs=pairs)
+    elif data.keeps_model(trial) and trial.arm.kind in ("tfidf", "lsa"):
         atomic_write(data.linear_file(trial), safetensors({n: _single(a) for n, a in result.arrays.items()}))
     return {
         "chosen": result.chosen, "steps": 0, "epochs": 0.0, "curve": [], "predictions": result.predictions.tolist(),
@@ -140,9 +145,12 @@ def _baseline(data: StudyData, trial: Trial, valid_labels: np.ndarray) -> Baseli
     how = Choosing(data.metric, data.config.finetune.class_weights)
     if trial.arm.kind == "majority":
         return majority(train_labels, len(sets["valid"]), len(sets["test"]), classes)
+    labels = (train_labels, valid_labels, classes)
+    if trial.arm.kind == "frozen":
+        vectors = _vectors(data, trial)
+        return logistic_regression(vectors["train"][rows], vectors["valid"], vectors["test"], *labels, how)
     if trial.arm.kind == "lsa":
         learnt, features = _lsa(data)
-        labels = (train_labels, valid_labels, classes)
         result = logistic_regression(features["train"][rows], features["valid"], features["test"], *labels, how)
         return result._replace(arrays={**learnt, **result.arrays} if result.chosen else result.arrays)
     texts = {name: labelled.whole_texts for name, labelled in sets.items()}
@@ -165,6 +173,19 @@ def _lsa(data: StudyData) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
         raise IntegrityError("is of other text", where=file, fix=fix)
     features: dict[str, np.ndarray] = {name: kept.pop(name).astype(float) for name in SETS}
     return kept, features
+
+
+def _frozen_base(data: StudyData, trial: Trial) -> FrozenBase:
+    return FrozenBase(_base(data, trial), data.config.finetune.length, data.config.finetune.pooling)
+
+
+def _vectors(data: StudyData, trial: Trial) -> dict[str, np.ndarray]:
+    """What a trial's base makes of the labelled texts; made once, and kept beside the base."""
+    base = _frozen_base(data, trial)
+    file = base.path / VECTORS
+    if not file.exists():
+        atomic_write(file, npz_bytes(base.vectors(data.sets(), machine_of(data))))
+    return {name: kept.astype(float) for name, kept in read_npz(file, "delete it: it is made again").items()}
 
 
 def _keep_probabilities(data: StudyData, trial: Trial, valid: np.ndarray, test: np.ndarray) -> None:
@@ -264,9 +285,9 @@ def _finetune(
 
 
 def _unfreeze_every(data: StudyData, trial: Trial, steps: int) -> int:
-    """The steps from one block to the next; 0 where nothing is frozen, or all of the base to the end."""
+    """The steps from one block to the next; 0 where all of the base trains from the start."""
     share = data.config.finetune.unfreeze
-    if not share or trial.arm.kind == "frozen" or _start(data, trial) is None:
+    if not share or _start(data, trial) is None:
         return 0
     stages = data.model_for(trial.arm.objective).depth + 1  # the embedding after the blocks
     return max(1, int(share * steps / stages))
@@ -275,8 +296,14 @@ def _unfreeze_every(data: StudyData, trial: Trial, steps: int) -> int:
 def _start(data: StudyData, trial: Trial) -> Path | None:
     if trial.arm.kind == "imported":
         return Path(data.config.study.start)
+    return _base(data, trial) if Pretraining.of(trial, data.config.study) else None
+
+
+def _base(data: StudyData, trial: Trial) -> Path:
+    """The run of the pretraining that a trial starts from."""
     pretraining = Pretraining.of(trial, data.config.study)
-    return data.base(pretraining) if pretraining else None
+    assert pretraining is not None, f"{trial.name} starts from no pretraining"
+    return data.base(pretraining)
 
 
 def _shape(data: StudyData, objective: PretrainObjective | None) -> dict[str, Any]:

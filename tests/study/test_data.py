@@ -361,13 +361,13 @@ def test_a_start_brings_its_shape_and_its_tokenizer(files, tmp_path):
 
 
 def test_learning_rates_are_those_of_all_arms_or_of_their_own(prepared):
-    assert [prepared.learning_rates_for(arm_of(prepared, kind)) for kind in ("scratch", "frozen", "finetuned")] == [
+    assert [prepared.learning_rates_for(arm_of(prepared, kind)) for kind in ("scratch", "finetuned")] == [
         [1e-3, 1e-2]
-    ] * 3
-    finetune = dataclasses.replace(prepared.config.finetune, frozen_learning_rate=0.1, scratch_learning_rate=0.05)
+    ] * 2
+    finetune = dataclasses.replace(prepared.config.finetune, scratch_learning_rate=0.05)
     data = dataclasses.replace(prepared, config=dataclasses.replace(prepared.config, finetune=finetune))
-    kinds = ("scratch", "scratch-long", "frozen", "finetuned")
-    assert [data.learning_rates_for(arm_of(data, kind)) for kind in kinds] == [[0.05], [0.05], [0.1], [1e-3, 1e-2]]
+    kinds = ("scratch", "scratch-long", "finetuned")
+    assert [data.learning_rates_for(arm_of(data, kind)) for kind in kinds] == [[0.05], [0.05], [1e-3, 1e-2]]
 
 
 def test_weights_are_kept_of_the_first_seed_with_the_most_labels(prepared):
@@ -383,6 +383,7 @@ def test_a_trial_waits_for_those_that_it_takes_something_from(prepared):
     assert before("tfidf", 40, 1) == ["tfidf-b40-s0"]  # with all rows it is the same for every seed
     assert before("lsa", 10, 1) == ["lsa-b40-s0"]  # which learns from the text
     assert before("lsa", 40, 0) == []
+    assert before("frozen", 10, 1) == ["frozen-b40-s0"]  # which has the base read the texts
     assert before("combined", 10, 1) == ["tfidf-b10-s1", "lsa-b10-s1", "finetuned-b10-s1"]
     assert before("finetuned", 40, 1) == []
 
@@ -399,16 +400,13 @@ def test_steps_are_epochs_over_the_budget_and_at_least_so_many(prepared):
 
 
 def test_a_trial_costs_its_steps_with_every_learning_rate(prepared):
-    for kind in ("scratch", "frozen", "finetuned"):
+    for kind in ("scratch", "finetuned"):
         arm = arm_of(prepared, kind)
         assert trial_operations(prepared, Trial(arm, 40, 0)) == 2 * 16 * step_operations(prepared, arm)
-    for kind in ("majority", "tfidf", "lsa", "combined"):
+    for kind in ("majority", "tfidf", "lsa", "frozen", "combined"):
         assert trial_operations(prepared, Trial(arm_of(prepared, kind), 40, 0)) == 0
-    scratch, tuned, frozen = (
-        step_operations(prepared, arm_of(prepared, k)) for k in ("scratch", "finetuned", "frozen")
-    )
+    scratch, tuned = (step_operations(prepared, arm_of(prepared, k)) for k in ("scratch", "finetuned"))
     assert scratch == tuned
-    assert frozen < tuned / 2  # no backward through the base, which costs twice forward
 
 
 def test_the_long_scratch_has_the_compute_of_the_base_on_top(prepared):

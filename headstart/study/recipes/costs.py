@@ -86,7 +86,6 @@ class Workloads:
             config=dataclasses.replace(model, direction=arm.direction), head=HeadConfig(kind="classification"),
             batch=finetune.batch * (2 if finetune.r_drop else 1), lengths=Lengths(length), device=self.device,
             precision=self.precision, reading="padded", average=finetune.average != "none",
-            freeze="base" if arm.kind == "frozen" else None,
         )  # fmt: skip
 
 

@@ -93,9 +93,13 @@ def _pretraining(works: Workloads, prices: Prices, objective: str) -> tuple[int,
 
 def _trial(works: Workloads, prices: Prices, arm: Arm, budget: int) -> tuple[int, float]:
     """Steps and seconds of all tries of one trial."""
+    finetune, sizes = works.config.finetune, works.sizes
+    if arm.kind == "frozen":  # reads every text once, for all trials of a budget
+        texts = round((sizes.rows + sizes.valid_rows + sizes.test_rows) / works.config.study.seeds)
+        return 0, evaluation_seconds(works.trial(arm), prices, texts)
     if arm.kind in WITHOUT_STEPS:
         return 0, BASELINE_SECONDS if arm.kind in ("tfidf", "lsa") else 0.1
-    finetune, sizes, work = works.config.finetune, works.sizes, works.trial(arm)
+    work = works.trial(arm)
     steps, _ = steps_of(finetune, budget)
     tries = len(learning_rates_of(finetune, works.model))
     each = steps * step_seconds(with_padding(work), prices).total

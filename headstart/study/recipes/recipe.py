@@ -252,10 +252,11 @@ class Decision:
         for arm in arms_of(study):
             has_own_rate = getattr(finetune, f"{arm.kind}_learning_rate", None) is not None
             tries = 1 if has_own_rate else len(learning_rates_of(finetune, works.model))
+            if arm.kind == "frozen":  # reads every text once
+                networks[False] += (sizes.rows + scored) * text
             for budget in () if arm.kind in WITHOUT_STEPS else study.budgets:
                 steps = steps_of(finetune, min(budget, sizes.rows))[0]
-                share = EVALUATION_SHARE if arm.kind == "frozen" else 1.0
-                seconds = tries * (steps * step * share + finetune.evaluations * sizes.valid_rows * text)
+                seconds = tries * (steps * step + finetune.evaluations * sizes.valid_rows * text)
                 seconds = (seconds + scored * text) / SPEED_UP[self.kind]
                 seconds += tries * TRIAL_SECONDS[self.kind] / SIDE_BY_SIDE[self.kind]
                 networks[arm.kind == "scratch"] += study.seeds * seconds

@@ -93,7 +93,7 @@ def test_learning_rates_that_are_given_are_those_of_all_arms(decided):
     given = dataclasses.replace(asked.config.finetune, learning_rates=[2e-4])
     config = decided(asked._replace(config=dataclasses.replace(asked.config, finetune=given)))[1].finetune
     assert config.learning_rates == [2e-4]
-    assert (config.scratch_learning_rate, config.frozen_learning_rate) == (None, None)
+    assert config.scratch_learning_rate is None
 
 
 def test_no_text_is_read_more_often_than_it_can_be_used(decided):
