@@ -48,7 +48,7 @@ class BaseStatus:
     unigram_entropy: float  # of the held-out text, by token frequencies
     bigram_entropy: float  # of the same, by the token before
     slope: float | None = None  # of the held-out loss over the second half, for each doubling of the steps
-    frozen_above_chance: float | None = None  # accuracy of the frozen arm minus that of the majority class
+    frozen_above_chance: float | None = None  # the metric of the frozen arm minus that of the majority class
 
     @property
     def has_learned(self) -> bool:

@@ -188,6 +188,8 @@ class Score(_Record):
     macro_f1: Interval | None = None
     accuracy_without_leaks: Interval | None = None
     macro_f1_without_leaks: Interval | None = None
+    above_majority: Interval | None = None
+    """The metric less that of always the majority class, paired by seeds and test items."""
 
 
 class DifferenceRecord(_Record):

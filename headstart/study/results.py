@@ -200,7 +200,12 @@ def _score(answers: _Answers, arm: Arm, budget: int, seeds: int, clean: np.ndarr
             both = {"accuracy": statistics.mean(right[:, items]), "macro_f1": macro_f1}
             found: dict[str, Any] = {name + suffix: _interval(estimate) for name, estimate in both.items()}
             score = dataclasses.replace(score, **found)
-    return score
+    seeds_of_both = sorted({*answers.seeds(arm.name, budget)} & {*answers.seeds("majority", budget)})
+    if arm.kind == "majority" or not seeds_of_both:
+        return score
+    first, second = (answers.parts(name, budget, seeds_of_both) for name in ("majority", arm.name))
+    above = statistics.difference(first, second, answers.rarest)
+    return dataclasses.replace(score, above_majority=r.Interval(value=above.value, low=above.low, high=above.high))
 
 
 def _differences(answers: _Answers, arms: list[Arm], budgets: list[int]) -> list[r.DifferenceRecord]:

@@ -63,8 +63,7 @@ def _majority(record: StudyRecord) -> list[str]:
     largest, classes = max(record.budgets), record.data.train.classes
     chance = _reached(record, "majority", largest)
     best = _best(record, [arm.name for arm in record.arms if arm.kind != "majority"], largest)
-    reached = _reached(record, best, largest) if best else None
-    if not best or not chance or not reached or reached.low > chance.value:
+    if not best or not chance or _is_above_majority(record, best, largest):
         return []
     answer = max(classes, key=lambda label: classes[label])
     sentences = [
@@ -218,8 +217,8 @@ def _at_chance(record: StudyRecord) -> list[str]:
     largest, sentences = max(record.budgets), []
     chance = _reached(record, "majority", largest)
     for arm in record.arms:
-        reached = _reached(record, arm.name, largest) if arm.kind == "frozen" else None
-        if chance and reached and reached.low <= chance.value and _has_learned(record, arm.name):
+        is_at_chance = arm.kind == "frozen" and not _is_above_majority(record, arm.name, largest)
+        if chance and is_at_chance and _has_learned(record, arm.name):
             sentences.append(
                 f"Frozen, the base is not clearly above the majority class with {largest:,} labels: "
                 f"{_score(record, arm.name, largest)}. What it has learned of the text does not show in these labels."
@@ -344,6 +343,15 @@ def _difference(record: StudyRecord, arm: str | None, against: str, budget: int)
 
 def _reached(record: StudyRecord, arm: str, budget: int) -> Interval | None:
     return next((record.of_metric(s) for s in record.scores if (s.arm, s.budget) == (arm, budget)), None)
+
+
+def _is_above_majority(record: StudyRecord, arm: str, budget: int) -> bool:
+    """Whether an arm is clearly better than the majority class; one without a score is not said to be worse."""
+    score = next((s for s in record.scores if (s.arm, s.budget) == (arm, budget)), None)
+    reached, chance = score and record.of_metric(score), _reached(record, "majority", budget)
+    if not score or not reached or not chance:
+        return True
+    return score.above_majority.low > 0 if score.above_majority else reached.low > chance.value
 
 
 def _score(record: StudyRecord, arm: str, budget: int) -> str:

@@ -354,6 +354,8 @@ def test_where_macro_f1_is_the_metric_everything_is_of_it(tmp_path):
     score = score_of(record, "finetuned", 20)
     assert record.of_metric(score) == score.macro_f1
     assert record.of_metric(score, "_without_leaks").value == pytest.approx(f1("finetuned", 20, slice(1, 9)))
+    assert score.above_majority.value == pytest.approx(f1("finetuned", 20) - f1("majority", 20))
+    assert score_of(record, "majority", 20).above_majority is None
     assert record.savings[0].epochs.accuracy == 0.5
     assert "4 of the rarest class" in record.power.sentence
     assert any("macro-F1 (" in sentence or "macro-F1" in sentence for sentence in record.verdict)

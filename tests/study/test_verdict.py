@@ -382,6 +382,15 @@ def test_that_nothing_beats_the_majority_class_comes_first(best, is_said):
         )
 
 
+@pytest.mark.parametrize(("low", "is_said"), [(-0.001, True), (0.001, False)])
+def test_the_majority_class_is_compared_with_by_pairs_where_they_are_known(low, is_said):
+    scores = [score("majority", 200, 0.95), score("finetuned", 200, 0.99 if is_said else 0.96)]
+    above = Interval(value=0.01, low=low, high=0.02)
+    scores[1] = dataclasses.replace(scores[1], above_majority=above)
+    record = found([], scores, ("majority", "finetuned"))
+    assert any("always answering" in sentence for sentence in verdict(record)) == is_said
+
+
 @pytest.mark.parametrize("weights", ["none", "balanced"])
 def test_by_macro_f1_the_majority_class_comes_first_too_and_the_metric_is_named(weights):
     def of_macro_f1(arm, value):
