@@ -24,7 +24,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from headstart.config.reading import Reading
 from headstart.config.schema import fields_of
-from headstart.config.toml import to_toml
 from headstart.config.training import FinetuneSettings, TranslationOptions
 from headstart.data.labelled import LabelledSet
 from headstart.errors import IntegrityError, UserError, visible
@@ -39,8 +38,9 @@ from headstart.interop.text_input import (
     value_errors,
 )
 from headstart.machine import Device, Machine, Precision, choose
-from headstart.runs.directory import RunDirectory
+from headstart.runs.directory import RunDirectory, config_bytes, with_config
 from headstart.runs.load import LoadedRun, load
+from headstart.storage import checksummed_json
 from headstart.training.fit import Console
 from headstart.training.tasks.finetune import finetune
 
@@ -277,10 +277,10 @@ def kept(run: LoadedRun) -> Files:
     result = {"objective": run.config.objective, "step": run.step, "steps": run.step, "weights_sha256": run.digest}
     names = RunDirectory(".")
     return {
-        names.config_file.name: to_toml(dataclasses.asdict(run.config)).encode(),
+        names.config_file.name: config_bytes(run.config),
         names.tokenizer_file.name: json.dumps(run.tokenizer.spec, ensure_ascii=False).encode(),
         names.weights_file.name: save(weights),
-        names.result_file.name: json.dumps(result).encode(),
+        names.result_file.name: checksummed_json.dump(with_config(result, run.config)),
     }
 
 

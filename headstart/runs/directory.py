@@ -42,7 +42,7 @@ class RunDirectory:
         return build(RunConfig, read_toml(self.config_file), str(self.config_file))
 
     def write_config(self, config: RunConfig) -> None:
-        atomic_write(self.config_file, _config_bytes(config))
+        atomic_write(self.config_file, config_bytes(config))
 
     def check_same(self, config: RunConfig, override: bool) -> None:
         """Refuse a command that differs from the one that started the run, and say where."""
@@ -100,11 +100,12 @@ class RunDirectory:
 
 def with_config(result: dict[str, Any], config: RunConfig) -> dict[str, Any]:
     """A result as it is written: with the sha256 of its config.toml, and null for a number that is not finite."""
-    sealed: dict[str, Any] = finite({**result, "config_sha256": _sha256(_config_bytes(config))})
+    sealed: dict[str, Any] = finite({**result, "config_sha256": _sha256(config_bytes(config))})
     return sealed
 
 
-def _config_bytes(config: RunConfig) -> bytes:
+def config_bytes(config: RunConfig) -> bytes:
+    """The config.toml of a run."""
     return to_toml(dataclasses.asdict(config)).encode()
 
 

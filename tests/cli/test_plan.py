@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 
+import checksummed
 import pytest
 import tiny_runs
 
@@ -257,7 +258,7 @@ def costed(directory, *memories):
             "planned": {"device": "A processor, long of name", "seconds_a_step": 0.0304, "memory": 600 * 2**20},
             "measured": {"seconds_a_step": 0.0203, "memory": measured and measured * 2**20},
         }  # fmt: skip
-        (directory / f"a-run-of-a-rather-long-name-{number}" / "cost.json").write_text(json.dumps(data))
+        checksummed.write(directory / f"a-run-of-a-rather-long-name-{number}" / "cost.json", data)
 
 
 def test_memory_that_the_plan_does_not_claim_is_not_counted(capsys, tmp_path):

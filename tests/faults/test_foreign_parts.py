@@ -173,6 +173,18 @@ def test_best_weights_that_are_lost_are_refused_and_the_remedy_helps(tmp_path, w
     assert (digest, again.best_step) == (whole_patient[1], whole_patient[0].best_step)
 
 
+def test_an_older_checkpoint_that_is_fallen_back_on_has_its_best_weights(tmp_path):
+    def trained(path, steps):
+        training = small.training(path, steps=steps, **PATIENT)
+        return train(training)[0].best_step, small.digest(training)
+
+    whole = trained(tmp_path / "whole", 12)
+    assert trained(tmp_path / "run", 8)[0] == 8  # it gets better and better
+    assert {path.name for path in (tmp_path / "run/best").iterdir()} == {"step-00000002", "step-00000008"}
+    shutil.rmtree(tmp_path / "run/checkpoints/step-00000008")
+    assert trained(tmp_path / "run", 12) == whole
+
+
 def test_a_patience_that_is_new_does_not_promise_a_best_that_nobody_saved(tmp_path):
     train(small.training(tmp_path, steps=8, **{**PATIENT, "patience": 0}, optimizer={"learning_rate": 5.0}))
     state, _ = patient(tmp_path, 12)

@@ -1,6 +1,6 @@
 """The scheduler by itself: nothing is carried out here."""
 
-from headstart.study.execution.scheduler import ScheduledTask, Scheduler, TaskEnd
+from headstart.study.execution.scheduler import ScheduledTask, Scheduler, TaskEnd, TaskResult
 
 
 def scheduler_of(*tasks, jobs=2):
@@ -19,7 +19,7 @@ def test_tasks_begin_in_order_after_those_that_they_wait_for():
     assert scheduler
     scheduler.finish(a, TaskEnd(), 1.0)
     assert not scheduler
-    assert scheduler.results["c"] == ("c", None, 1.0)
+    assert scheduler.results["c"] == TaskResult("c", None, 1.0)
 
 
 def test_a_task_that_wants_a_whole_gpu_runs_beside_no_other_on_it():
