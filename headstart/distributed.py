@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from headstart.errors import HeadstartError, TryAgain
+from headstart.storage.processes import stopped_with_parent
 
 T = TypeVar("T")
 
@@ -80,7 +81,10 @@ class Ranks:
                 "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
                 store=self._store, rank=self.rank, world_size=self.world, timeout=TIMEOUT,
             )  # fmt: skip
-            yield
+            # torchrun ends its ranks, unless it is killed itself.
+            is_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+            with stopped_with_parent() if is_torchrun else contextlib.nullcontext():
+                yield
         except HeadstartError as error:
             self._report_once(error)
             raise

@@ -50,7 +50,7 @@ def _machine(common: Common) -> "Machine":
     return machine
 
 
-def read_texts(file: str, run: "LoadedRun | StudyModel", given: dict[str, Any]) -> "Iterator[InputText]":
+def read_texts(file: str, run: "LoadedRun | StudyModel", given: dict[str, Any]) -> "Iterator[InputText | None]":
     """The texts of a file, by default from the column that the run was trained on."""
     from headstart.config.reading import Reading
     from headstart.inference.predict import texts_in_file

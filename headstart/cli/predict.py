@@ -33,7 +33,7 @@ def predict(
     cut_count = 0
     with spinner(f"reading {file}", is_printing=True):
         for prediction in predictions(loaded, texts, machine):
-            print(json.dumps(prediction.answer))
+            print(json.dumps(prediction.answer), flush=True)
             cut_count += prediction.is_cut
     log_truncated(cut_count, loaded.config.length)
 

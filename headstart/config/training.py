@@ -374,7 +374,7 @@ class FinetuneSettings(
     task: Task = "classification"
     """What the labels are, or translation."""
 
-    valid_share: Annotated[float, SHARE] = VALID_SHARE
+    valid_share: Annotated[float, BELOW_ONE] = VALID_SHARE
     """Share of train to hold out where no valid is given (0: none)."""
 
     valid_bleu: bool = False

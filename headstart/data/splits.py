@@ -52,6 +52,15 @@ def split_by_hash(texts: Sequence[str], labels: Sequence[Label], share: float, s
     return Split([row for row in range(len(texts)) if row not in rows_held_out], sorted(rows_held_out))
 
 
+def nothing_held_out(name: str, where: str, texts: Sequence[str], labels: Sequence[Label]) -> UserError:
+    """The error of rows that are too few, or too alike, to be split."""
+    why = f"all its {len(texts):,} rows have the same text"
+    if len({text_key(text) for text in texts}) > 1:
+        why = f"each class of its {len(texts):,} rows has one text only, which stays in train"
+    fix = f"give --{name} FILE, or a train with several texts of each class"
+    return UserError(f"no row can be held out for {name}: {why}", where=where, fix=fix, code="too-few")
+
+
 def _take(ranked: list[str], rows_of: dict[str, list[int]], share: float) -> list[str]:
     """The first groups that fit into the share, to the nearest row: at least one group, and not all."""
     wanted = share * sum(len(rows_of[key]) for key in ranked)

@@ -4,9 +4,10 @@ Texts are taken a window at a time, sorted by length inside it to save padding, 
 may be larger than memory. A text that is longer than the run's length is cut, and an empty one is its frame alone.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -14,9 +15,9 @@ import torch
 from headstart.cancellation import stop_if_cancelled
 from headstart.config.model import HeadConfig
 from headstart.config.reading import DEFAULT_READING, Reading
-from headstart.data.readers.files import lines
+from headstart.data.readers.files import is_live, lines, lines_as_they_come
 from headstart.data.readers.rows import BadRows, Columns, refuse_long, texts_in
-from headstart.data.readers.sources import form_of
+from headstart.data.readers.sources import form_of, is_stdin
 from headstart.data.readers.tables import rows, spelled
 from headstart.errors import UserError
 from headstart.machine import Machine
@@ -34,6 +35,7 @@ BATCH_TOKENS = {"cpu": 2_048, "cuda": 32_768}
 MOST_BATCH_TOKENS = 8_192  # where each text counts as the longest that the run reads
 OnShare = Callable[[float], None]
 Text = str | tuple[str, str]
+GivenText = TypeVar("GivenText", bound=str | tuple[str, str] | None)
 PoolBy = Literal["first", "mean", "last", "tokens"]
 
 
@@ -52,14 +54,14 @@ class TextEmbedding(NamedTuple):
     is_cut: bool
 
 
-def predict(run: LoadedRun | StudyModel, texts: Iterable[Text], machine: Machine) -> Iterator[Prediction]:
-    """The prediction for each text (or pair of texts), in their order."""
+def predict(run: LoadedRun | StudyModel, texts: Iterable[Text | None], machine: Machine) -> Iterator[Prediction]:
+    """The prediction for each text (or pair of texts), in their order; at a None those before it come at once."""
     for outputs, is_cut in outputs_for(run, texts, machine):
         yield Prediction(answer(run, outputs), is_cut)
 
 
 def outputs_for(
-    run: LoadedRun | StudyModel, texts: Iterable[Text], machine: Machine
+    run: LoadedRun | StudyModel, texts: Iterable[Text | None], machine: Machine
 ) -> Iterator[tuple[np.ndarray, bool]]:
     """For each text the probabilities of the run's labels (or a value), and whether the text was cut."""
     require(run.config.objective, "predict", str(run.path))
@@ -102,10 +104,12 @@ def outputs_of(
     return answers
 
 
-def of_one_kind(run: LoadedRun | StudyModel, texts: Iterable[Text]) -> Iterator[Text]:
+def of_one_kind(run: LoadedRun | StudyModel, texts: Iterable[GivenText]) -> Iterator[GivenText]:
     """The texts; a pair for a run that has learned from single ones, or the reverse, is refused."""
-    for number, text in enumerate(texts, 1):
-        if isinstance(text, tuple) != run.config.pairs:
+    number = 0
+    for text in texts:
+        number += text is not None
+        if text is not None and isinstance(text, tuple) != run.config.pairs:
             what = f"pairs of texts, and text {number:,} is a single one"
             fix = "give a table with text_a and text_b"
             if not run.config.pairs:
@@ -126,7 +130,7 @@ def answer(run: LoadedRun | StudyModel, outputs: np.ndarray) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def embed(run: LoadedRun, texts: Iterable[Text], machine: Machine, pool_by: PoolBy) -> Iterator[TextEmbedding]:
+def embed(run: LoadedRun, texts: Iterable[Text | None], machine: Machine, pool_by: PoolBy) -> Iterator[TextEmbedding]:
     """The vectors of each text, in order: of its first or last token, their mean, or of all tokens."""
     require(run.config.objective, "embed", str(run.path))
     model = run.model.to(machine.device).eval()
@@ -176,10 +180,16 @@ class _NoBadRows(BadRows):
         raise UserError(what, where=where, fix=fix, code="bad-row")
 
 
-def texts_in_file(path: str | Path, reading: Reading = DEFAULT_READING) -> Iterator[Text]:
-    """The texts of a file (`-`: standard input): lines, also blank ones, or rows, maybe pairs."""
+def texts_in_file(path: str | Path, reading: Reading = DEFAULT_READING) -> Iterator[Text | None]:
+    """The texts of a file: lines, also blank ones, or rows, maybe pairs.
+
+    Lines of standard input (`-`) come as they arrive, with a None where the next is not there.
+    """
     strict = _NoBadRows()
     form = form_of(path)
+    if form == "text" and is_stdin(path) and is_live(sys.stdin.buffer):
+        yield from _live_lines(sys.stdin.buffer, str(path), reading)
+        return
     if form in ("text", "spm"):
         for number, line in enumerate(lines(path, reading), 1):
             if line is None:
@@ -191,6 +201,17 @@ def texts_in_file(path: str | Path, reading: Reading = DEFAULT_READING) -> Itera
         filled = {role: value for role, value in row.values.items() if not isinstance(value, str) or value.strip()}
         texts_in(row._replace(values=filled), strict)  # what is no text is refused there
         yield (row.values["text"], row.values["text_b"]) if "text_b" in row.values else row.values["text"]
+
+
+def _live_lines(stream: BinaryIO, where: str, reading: Reading) -> Iterator[str | None]:
+    number = 0
+    for group in lines_as_they_come(stream, where, reading):
+        for line in group:
+            number += 1
+            if line is None:
+                refuse_long(f"{where}:{number}", _NoBadRows())
+            yield line
+        yield None
 
 
 # Of a window: enough to sort by length, and few enough that a file may be larger than memory.

@@ -5,11 +5,10 @@ memory. A blank text has a blank translation. A text that is longer than the run
 tokenizer has no piece for becomes its unknown token; the unknown token is never written.
 """
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +16,7 @@ import torch
 from headstart.config.generation import BEAM_OF_FIVE, GenerationConfig
 from headstart.config.reading import Reading
 from headstart.config.run import FrameName
-from headstart.data.readers.files import is_live, lines_as_they_come
-from headstart.data.readers.rows import BadRows, refuse_long
-from headstart.data.readers.sources import form_of, is_stdin
+from headstart.data.readers.sources import form_of
 from headstart.errors import UserError
 from headstart.inference.decoding.beam import Hypothesis, beam_search, normalised
 from headstart.inference.decoding.readers import TranslationReader
@@ -232,17 +229,4 @@ def lines_of(path: str | Path, reading: Reading) -> Iterator[str | None]:
     if form_of(path) not in ("text", "spm"):
         fix = "give a text a line"
         raise UserError("is a table: only lines are translated", where=path, fix=fix, code="bad-format")
-    if is_stdin(path) and form_of(path) == "text" and is_live(sys.stdin.buffer):
-        return _live_lines(sys.stdin.buffer, str(path), reading)
-    return (text for text in texts_in_file(path, reading) if isinstance(text, str))
-
-
-def _live_lines(stream: BinaryIO, where: str, reading: Reading) -> Iterator[str | None]:
-    number = 0
-    for group in lines_as_they_come(stream, where, reading):
-        for line in group:
-            number += 1
-            if line is None:
-                refuse_long(f"{where}:{number}", BadRows())
-            yield line
-        yield None
+    return (text for text in texts_in_file(path, reading) if not isinstance(text, tuple))

@@ -23,6 +23,9 @@ from headstart.tokenizers.tokenizer import Tokenizer, Vocabularies
 # How long it trains and what is kept may change between two commands of one run; the steps may only grow.
 _MAY_CHANGE = {f"loop.{name}" for name, setting in fields_of(LoopConfig).items() if not setting.is_identity}
 
+# Where the content is that the fingerprint is over: it may have moved.
+_SAME_CONTENT = {"data.corpus", "data.train", "data.valid"}
+
 
 class RunDirectory:
     """The files of a run, each written atomically."""
@@ -50,8 +53,10 @@ class RunDirectory:
             return
         old, new = self.read_config(), config
         may_change = _MAY_CHANGE
+        if old.data.fingerprint and old.data.fingerprint == new.data.fingerprint:
+            may_change = may_change | _SAME_CONTENT
         if not (old.loop.time and new.loop.time) and old.loop.steps > new.loop.steps:
-            may_change = _MAY_CHANGE - {"loop.steps"}
+            may_change = may_change - {"loop.steps"}
         differing = sorted(differing_settings(old, new).items())
         lines = [f"{key} was {a!r}, is {b!r}" for key, (a, b) in differing if key not in may_change]
         if lines and not override:

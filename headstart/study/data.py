@@ -32,7 +32,7 @@ from headstart.data.labels import LabelMap, class_counts
 from headstart.data.leakage.find import find_leaks
 from headstart.data.readers.documents import Piece, pieces
 from headstart.data.readers.sources import Source, SplitName, form_of, weighted_path
-from headstart.data.splits import split_by_hash, with_held_out
+from headstart.data.splits import nothing_held_out, split_by_hash, with_held_out
 from headstart.data.warnings import data_warnings
 from headstart.errors import IntegrityError, Log, UserError
 from headstart.machine import Device, choose
@@ -271,6 +271,8 @@ def labelled_sets(config: StudyConfig, log: Log, tables: Mapping[SplitName, Sour
             continue
         rest = sets["train"]
         split = split_by_hash(rest.whole_texts, rest.labels, share, config.study.seed)
+        if not len(split.held_out):
+            raise nothing_held_out(name, files.train, rest.whole_texts, rest.labels)
         sets |= {"train": rest.subset(split.kept), name: rest.subset(split.held_out)}
         kept = f"{len(split.held_out):,} rows of train are kept apart for it"
         log(f"no --{name}: {kept}, by the hash of their text")

@@ -14,7 +14,7 @@ from headstart.config.study import PretrainPart, StudyConfig
 from headstart.data.in_memory import Given, sources_by_role, split_for
 from headstart.data.labelled import LabelledSet
 from headstart.data.readers.rows import Columns
-from headstart.data.readers.sources import Source, SplitName, Table, splits_in, weighted_path
+from headstart.data.readers.sources import Source, SplitName, Table, is_stdin, splits_in, weighted_path
 from headstart.errors import UserError
 from headstart.study.data import write_changed
 from headstart.training.tasks.pretrain import PretrainTexts
@@ -44,6 +44,16 @@ class GivenData:
         return dataclasses.replace(config, pretrain=phases)
 
 
+def _refuse_pipes(config: StudyConfig) -> None:
+    """What can be read once: a study reads it again and again, in processes of their own."""
+    files = config.finetune
+    paths = [weighted_path(path)[0] for phase in config.pretrain for path in (*phase.corpus, phase.valid)]
+    for path in filter(None, [*paths, files.train, files.valid, files.test]):
+        if is_stdin(path) or Path(path).is_fifo():
+            what = "is standard input or a pipe, which can be read only once"
+            raise UserError(what, where=path, fix="save it as a file first, and give that", code="unsupported")
+
+
 def given_data(
     config: StudyConfig, corpus: Given | Sequence[Given] | None, train: Given | None, valid: Given | None,
     test: Given | None,
@@ -69,7 +79,9 @@ def given_data(
             files = dataclasses.replace(files, **{role: str(source)})  # type: ignore[arg-type]
             if isinstance(source, Table):
                 sets[role] = source
-    return GivenData(dataclasses.replace(config, pretrain=phases, finetune=files), tables, sets)
+    asked = dataclasses.replace(config, pretrain=phases, finetune=files)
+    _refuse_pipes(asked)
+    return GivenData(asked, tables, sets)
 
 
 def _with_train_splits(phase: PretrainPart) -> PretrainPart:

@@ -2,8 +2,11 @@
 
 import io
 import json
+import os
+import queue
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +15,8 @@ import tiny_runs
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from headstart.inference.predict import predict
+from headstart.data.readers import files
+from headstart.inference.predict import predict, texts_in_file
 
 ON_CPU = ("--device", "cpu", "--precision", "fp32", "--threads", "1")
 
@@ -23,6 +27,28 @@ def typed(monkeypatch, text):
 
 def json_lines(out):
     return [json.loads(line) for line in out.splitlines()]
+
+
+def test_lines_of_standard_input_are_predicted_as_they_come_and_nothing_is_kept(monkeypatch):
+    texts, found = ["une belle histoire.", "", "livre"], queue.Queue()
+    run = tiny_runs.run_of("classification")
+    expected = [one.answer for one in predict(run, texts, tiny_runs.MACHINE)]
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as source, os.fdopen(writing, "wb", buffering=0) as sink:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=source))
+
+        def work():
+            for one in predict(run, texts_in_file("-"), tiny_runs.MACHINE):
+                found.put(one.answer)
+
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        for text, answer in zip(texts, expected, strict=True):  # each is waited for before the next is written
+            sink.write(f"{text}\n".encode())
+            assert found.get(timeout=30) == answer
+        sink.close()
+        worker.join(30)
+    assert source not in files._spools
 
 
 def test_predict_gives_a_json_line_for_each_line_of_a_file_in_order(cli, tmp_path):

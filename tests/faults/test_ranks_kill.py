@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import local_ranks
 import pytest
@@ -80,6 +81,41 @@ def test_torchrun_passes_sigterm_on_and_both_ranks_have_saved_one_step(workspace
     assert (found.step, passed_over) == (steps_logged(run), [])
     assert 7 <= found.step < 400
     assert (workspace.path / "torchrun").read_text().count(f"stopped at step {found.step} by SIGTERM") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc"), reason="only Linux has /proc")
+def test_ranks_whose_torchrun_is_killed_save_and_end(workspace):
+    run = workspace.path / "orphans"
+    flags = (*CLIPPED, "--save-every", 0, "--steps", 100_000, "--out", run)
+    job = local_ranks.torchrun(workspace, ["--nproc-per-node", 2, "--master-port", local_ranks.free_port()], *flags)
+    try:
+        wait_for(lambda: steps_logged(run) >= 3)
+        ranks = children_of(job.pid)
+        assert len(ranks) == 2
+    finally:
+        job.kill()
+        job.wait()
+    wait_for(lambda: not any(map(is_running, ranks)))
+    found, passed_over = checkpoint.latest(run / "checkpoints")
+    assert (found.step, passed_over) == (steps_logged(run), [])
+
+
+def wait_for(true):
+    last = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < last, "it does not come"
+        time.sleep(0.05)
+
+
+def children_of(pid):
+    stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
+    return [int(stat.split()[0]) for stat in stats if stat.rpartition(")")[2].split()[1] == str(pid)]
+
+
+def is_running(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 @pytest.mark.slow

@@ -271,6 +271,19 @@ def append_a_line(path):
         file.write("\nune belle histoire")
 
 
+def test_the_same_text_by_another_path_is_the_same_run(killed, invoke):
+    moved = killed.path / "moved.txt"
+    (killed.path / "corpus.txt").rename(moved)
+    command = [str(moved) if word == str(killed.path / "corpus.txt") else word for word in killed.command()]
+    answer = invoke(command)
+    assert answer.code == 0, answer.err
+    assert weights(killed.run) == weights(killed.path / "finished")
+    append_a_line(moved)
+    answer = invoke(command)
+    assert answer.code == 2
+    assert "data.fingerprint was" in answer.err
+
+
 @pytest.mark.parametrize("change", [change_a_byte, append_a_line])
 def test_a_corpus_that_changed_is_noticed(killed, invoke, change):
     change(killed.path / "corpus.txt")

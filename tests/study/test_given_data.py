@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 from functools import cache
 
 import pytest
@@ -211,3 +212,12 @@ def test_a_study_of_frames_goes_on_and_notices_a_change(tmp_path):
     assert headstart.study(config, **sources, model=SHAPE, jobs=1, device="cpu") == found
     with refused("changed", "content.train"):
         headstart.study(config, **{**sources, "train": frame[1:]}, model=SHAPE, jobs=1, device="cpu")
+
+
+@pytest.mark.parametrize("path", ["-", "/dev/stdin", "-.jsonl"])
+def test_what_can_be_read_once_is_refused(tmp_path, path):
+    os.mkfifo(tmp_path / "pipe")
+    for once in (path, str(tmp_path / "pipe")):
+        for sources in ({"corpus": [once]}, {"train": "t.csv", "valid": once}, {"train": "t.csv", "test": once}):
+            with refused("unsupported", once):
+                given(**sources)

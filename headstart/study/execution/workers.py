@@ -8,6 +8,7 @@ import contextlib
 import gc
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.forkserver
 import os
 import signal
 import sys
@@ -20,7 +21,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from headstart.errors import Code, DeviceLost, HeadstartError, IntegrityError, MemoryFull
-from headstart.storage.processes import without_current_directory
+from headstart.storage.processes import die_with_parent, without_current_directory
 from headstart.study.execution.scheduler import ScheduledTask, Scheduler, TaskEnd, TaskResult
 from headstart.training.signals import Stopped, StopRequests
 
@@ -171,6 +172,8 @@ def _without_main() -> Iterator[None]:
 
 def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
     """Run one task after the other."""
+    _leave_forkserver()
+    die_with_parent()  # which the thread below cannot do while this process is stopped
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everyone: the parent decides
     threading.Thread(target=_exit_with_parent, args=(lifeline,), daemon=True).start()
     while True:
@@ -222,6 +225,14 @@ def throttled(send: Callable[[float], object]) -> Callable[[float], None]:
             send(share)
 
     return on_share
+
+
+def _leave_forkserver() -> None:
+    """Let the fork server, whose child this is, end with the study: it ends when nobody could ask it for a process."""
+    server: Any = multiprocessing.forkserver._forkserver
+    if getattr(server, "_forkserver_alive_fd", None) is not None:
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_alive_fd = None
 
 
 def _exit_with_parent(lifeline: Connection) -> None:

@@ -14,7 +14,7 @@ from headstart.data.fingerprints import fingerprint
 from headstart.data.labelled import Label, LabelledSet, PairedSet
 from headstart.data.leakage.find import equal_texts
 from headstart.data.readers.sources import Source, SplitName
-from headstart.data.splits import label_subset, split_by_hash
+from headstart.data.splits import label_subset, nothing_held_out, split_by_hash
 from headstart.errors import UserError
 from headstart.machine import Machine, choose
 from headstart.runs.directory import RunDirectory
@@ -107,6 +107,10 @@ def read_sets(
     elif given.valid_share:
         whole = sets["train"]
         split = split_by_hash(*texts_and_labels(whole), given.valid_share, given.seed)
+        if not len(split.held_out):
+            one = sources["train"]
+            where = one.path if isinstance(one, LabelledSet) else str(one)
+            raise nothing_held_out("valid", where, *texts_and_labels(whole))
         sets = {"train": whole.subset(split.kept), "valid": whole.subset(split.held_out)}
     if given.labels:
         texts, labels = texts_and_labels(sets["train"])

@@ -1,5 +1,6 @@
 """Pretraining: from files of text to a run."""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
@@ -100,8 +101,10 @@ def build(call: Call[PretrainSettings], texts: "PretrainTexts", session: Session
     batch = max(1, given.batch_tokens // given.length)
     shape = (tokenizer, given.length, batch, given.part(Masking))
     weights = list(by_weight(texts.sources, texts.weights))
-    objective = pretraining_objective(given.objective, stores[:-1], *shape, weights=weights)
-    valid = pretraining_objective(given.objective, stores[-1:], *shape)
+    with _too_small(", ".join(data.corpus)):
+        objective = pretraining_objective(given.objective, stores[:-1], *shape, weights=weights)
+    with _too_small(data.valid or f"the tenth held out of {', '.join(data.corpus)}"):
+        valid = pretraining_objective(given.objective, stores[-1:], *shape)
     config = run_config(
         given, start, objective, frame=frame, batch=batch, initial_seed=given.seed, model=model_config,
         data=dataclasses.replace(data, fingerprint="+".join(store.header.sha256[:16] for store in stores)),
@@ -129,6 +132,15 @@ def build(call: Call[PretrainSettings], texts: "PretrainTexts", session: Session
             store.check()
 
     return TrainingTask(config, tokenizer, model, objective, valid, finish, check_data)
+
+
+@contextlib.contextmanager
+def _too_small(where: str) -> Iterator[None]:
+    """Name the text that is not enough for one block."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(error.what, where=error.where or where, fix=error.fix, code=error.code) from error
 
 
 def _counts(stores: Sequence[TokenStore]) -> dict[str, int]:

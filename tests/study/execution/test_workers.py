@@ -127,7 +127,8 @@ except Interrupted as error:
 
 
 def started(directory):
-    environment = {**os.environ, "PYTHONPATH": str(Path(worker_tasks.__file__).parent)}
+    paths = [str(Path(worker_tasks.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     parent = subprocess.Popen([sys.executable, "-c", PROGRAM, str(directory)], env=environment)
     deadline = time.monotonic() + 60
     pid = directory / "a.pid"
@@ -138,6 +139,15 @@ def started(directory):
 
 def test_workers_die_with_whoever_started_them(tmp_path):
     parent, worker = started(tmp_path)
+    parent.kill()
+    parent.wait()
+    assert is_gone(worker)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can kill with the parent")
+def test_workers_that_are_stopped_die_too_and_let_go_of_what_they_had_locked(tmp_path):
+    parent, worker = started(tmp_path)
+    os.kill(worker, signal.SIGSTOP)
     parent.kill()
     parent.wait()
     assert is_gone(worker)
