@@ -5,6 +5,7 @@ Sentences may change, codes do not.
 """
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -51,8 +52,32 @@ def visible(text: str) -> str:
     )  # fmt: skip
 
 
+# A command for a shell stays what it is; a flag may have a value: --jobs 4, or --task=translation where it is a word.
+_FLAG = re.compile(
+    r"(?P<command>\b(?:headstart|torchrun|ray) [a-z][^;:,`\n]*)"
+    r"|(?<![\w./-])--(?P<flag>[a-z][a-z0-9]*(?:-[a-z0-9]+)*)"
+    r"(?:=(?P<word>[^\s;,`]*[^\s;,`.])| (?P<number>-?\d[\d.e-]*(?<![.-]))(?!\d|:|,\d))?"
+)
+
+
+def in_python(text: str) -> str:
+    """A message that names flags, for a caller in Python: with the names of the arguments."""
+
+    def argument(match: re.Match[str]) -> str:
+        if match["command"]:
+            return match["command"]
+        name = match["flag"].replace("-", "_")
+        value = repr(match["word"]).replace("'", '"') if match["word"] else match["number"]
+        return f"{name}={value}" if value else name
+
+    return _FLAG.sub(argument, text)
+
+
 class HeadstartError(Exception):
-    """An error that has a meaning for the user."""
+    """An error that has a meaning for the user.
+
+    `text` is the message for the command line, with flags; as a string the error names Python's arguments.
+    """
 
     exit_code = 1
     code: Code = "failed"
@@ -61,10 +86,15 @@ class HeadstartError(Exception):
     def __init__(self, what: str, *, where: str | Path = "", fix: str = "", code: Code | None = None) -> None:
         self.what, self.where, self.fix = what, str(where), fix
         self.code = code or self.code
-        lines = [f"{self.where}: {what}" if self.where else what]
-        if fix:
-            lines.append(f"fix: {fix}")
-        super().__init__(visible("\n".join(lines)))
+        self.text = self._lines(what, fix)
+        super().__init__(self.text)
+
+    def __str__(self) -> str:
+        return self._lines(in_python(self.what), in_python(self.fix))
+
+    def _lines(self, what: str, fix: str) -> str:
+        place, advice = f"{self.where}: " if self.where else "", f"\nfix: {fix}" if fix else ""
+        return visible(f"{place}{what}{advice}")
 
 
 class RunFailed(HeadstartError):

@@ -111,7 +111,7 @@ def run(arguments: list[str] | None = None) -> int:
             raise
         if is_first_rank() or error.is_of_one_rank:
             rank = f"rank {os.environ['RANK']}: " if error.is_of_one_rank else ""
-            console.print(f"headstart [{error.code}]: {rank}{error}", style="red", markup=False)
+            console.print(f"headstart [{error.code}]: {rank}{error.text}", style="red", markup=False)
         return error.exit_code
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -92,7 +92,7 @@ def study(
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs {jobs}", fix="give 1 or more")
     if ray_address and engine != "ray":
-        raise UserError("--ray-address without --engine ray", fix="give --engine ray too", code="missing")
+        raise UserError("--ray-address without --engine=ray", fix="give --engine=ray too", code="missing")
     ray_address = ray_address or os.environ.get("RAY_ADDRESS")
     if engine == "ray":
         import_ray(ray_address)  # refused early where it is missing

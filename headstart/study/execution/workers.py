@@ -180,7 +180,7 @@ def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
         except Stopped:
             raise SystemExit(0) from None
         except DeviceLost as lost:
-            pipe.send(str(lost))
+            pipe.send(lost.text)
             os._exit(1)
         pipe.send(end)
 
@@ -198,7 +198,7 @@ def run_task(work: Work, argument: Any, on_share: Callable[[float], None]) -> Ta
         except (Stopped, DeviceLost):
             raise
         except HeadstartError as known:
-            end = TaskEnd(str(known), isinstance(known, MemoryFull))
+            end = TaskEnd(known.text, isinstance(known, MemoryFull))
         except Exception as error:
             if isinstance(error, torch.AcceleratorError) and not is_full(error):
                 raise

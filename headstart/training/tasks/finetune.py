@@ -77,15 +77,15 @@ def check(settings: FinetuneSettings, given: Mapping[str, Any]) -> None:
     )
     for setting in (fields_of(FinetuneSettings)[name] for name in of_others):
         if given.get(setting.name) is not None or getattr(settings, setting.name) != setting.default:
-            fix = "leave it out" if task == "translation" else "leave it out, or give --task translation"
-            raise UserError(f"{setting.flag} with --task {task}", fix=fix, code="conflict")
+            fix = "leave it out" if task == "translation" else "leave it out, or give --task=translation"
+            raise UserError(f"{setting.flag} with --task={task}", fix=fix, code="conflict")
     if settings.freeze == "base" and settings.start == "scratch":
-        raise UserError("--freeze base without --start", fix="only a pretrained base can be frozen", code="missing")
+        raise UserError("--freeze=base without --start", fix="only a pretrained base can be frozen", code="missing")
     if settings.freeze == "base" and settings.unfreeze_every:
-        raise UserError("--freeze base and --unfreeze-every at once", fix="give one of them", code="conflict")
+        raise UserError("--freeze=base and --unfreeze-every at once", fix="give one of them", code="conflict")
     if settings.r_drop and task not in ("classification", "translation"):
         fix = "leave it out: it is for classes and translation"
-        raise UserError(f"--r-drop with --task {task}", fix=fix, code="conflict")
+        raise UserError(f"--r-drop with --task={task}", fix=fix, code="conflict")
 
 
 def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> TrainingTask:
