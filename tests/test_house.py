@@ -16,7 +16,7 @@ TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "headstart"
 FLOORS = [
     ["errors"],
-    ["hardware", "randomness", "cancellation", "storage", "config", "distributed"],
+    ["hardware", "randomness", "cancellation", "progress", "storage", "config", "distributed"],
     ["machine"],
     ["data", "tokenizers", "model", "kernels", "demo"],
     ["objectives", "planning"],

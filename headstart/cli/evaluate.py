@@ -8,10 +8,11 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from headstart.cli.consoles import log, open_model, open_run, plain_table, progress_bar, spinner, table_console
+from headstart.cli.consoles import log, open_model, open_run, plain_table, spinner, table_console
 from headstart.cli.options import BEAM, RUN_READING, BeamFlags, Common, CommonFlags, RunPath, RunReadingFlags
 from headstart.config.generation import BEAM_OF_FIVE
 from headstart.errors import visible
+from headstart.progress import progress_bar
 
 if TYPE_CHECKING:
     from headstart.inference.compare import Comparison

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from headstart.cli.consoles import argument_text, log, open_run, plain_table, progress_bar
+from headstart.cli.consoles import argument_text, log, open_run, plain_table
 from headstart.cli.options import Common, CommonFlags, Numbers, PicturePath, RunPath
 from headstart.errors import UserError, visible
+from headstart.progress import progress_bar
 
 if TYPE_CHECKING:
     from headstart.inference.attention_maps import AttentionMaps

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
-from rich.progress import TextColumn
 
 from headstart.cli import options
-from headstart.cli.consoles import long_task
 from headstart.cli.main import is_first_rank
 from headstart.cli.options import Common, CommonFlags, ModelFlags, Switch
 from headstart.config.training import CorpusFiles, LabelledFiles
+from headstart.progress import long_task
 
 if TYPE_CHECKING:
     from headstart.training.fit import Console as RunConsole
@@ -139,10 +138,11 @@ def _run_console(command: CommandOptions, on_start: Callable[[Path], None]) -> I
     if not is_first_rank():
         yield RunConsole(on_start=on_start)
         return
-    with long_task("training", TextColumn("{task.completed:,.0f}/{task.total:,.0f}")) as (log, update):
+    with long_task("training") as (log, update):
 
         def on_step(progress: Any) -> None:
-            about = f"loss {progress.loss:.3f}  {progress.tokens_a_second:,.0f} tokens/s"
-            update(completed=progress.step, total=progress.steps, about=about)
+            done = f"step {progress.step:,}/{progress.steps:,}"
+            about = f"{done}  loss {progress.loss:.3f}  {progress.tokens_a_second:,.0f} tokens/s"
+            update(progress.step / progress.steps, about)
 
         yield RunConsole(log, on_step, command.track, on_start)

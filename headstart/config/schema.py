@@ -12,7 +12,7 @@ import itertools
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ from headstart.errors import UserError, nearest
 
 T = TypeVar("T", bound="Settings")
 C = TypeVar("C")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Bound(NamedTuple):
@@ -202,6 +203,23 @@ def flat(given: Mapping[str, Any]) -> dict[str, Any]:
                 raise UserError(f"{name} is given twice", fix="give it once", code="conflict")
             chosen[name] = one
     return chosen
+
+
+def takes(settings: Iterable[Setting]) -> Callable[[F], F]:
+    """Show these settings in the signature of a function that takes them as keywords; None is "not given"."""
+
+    def shown(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=one.type | None)
+            for one in settings
+            if one.name not in signature.parameters
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        return function
+
+    return shown
 
 
 # ---- strict construction from plain data ------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def evaluate_run(
         return Evaluation(dict(SCORES[objective](run.mixed(outputs, rows.whole_texts), targets)), len(rows))
     check_length(run, length)
     if objective == "translation":
-        pairs = read_pairs(data, reading or run.config.data)
+        pairs = read_pairs(source_of(data), reading or run.config.data)
         return _evaluate_translation(run, pairs, machine, generation, check_length(run, length), log)
     if objective in ("causal", "masked", "masked-nsp"):
         store = corpus_store(run, data, reading, log)

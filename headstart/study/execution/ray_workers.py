@@ -189,7 +189,7 @@ class _RayPool:
                 self._read_progress()
                 if requests.number:
                     self._stop()
-                    raise Interrupted(requests.number, len(self._scheduler.results))
+                    raise Interrupted(requests.number)
         finally:
             for ref in self._running:
                 self._ray.cancel(ref, force=True)

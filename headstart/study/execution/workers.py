@@ -14,10 +14,11 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from headstart.errors import Code, DeviceLost, HeadstartError, MemoryFull
 from headstart.storage.processes import without_current_directory
@@ -34,12 +35,20 @@ class Interrupted(HeadstartError):
 
     code: Code = "stopped"
 
-    def __init__(self, number: int, finished: int) -> None:
-        self.exit_code = 128 + number
-        super().__init__(
-            f"stopped by {signal.Signals(number).name} with {finished} tasks finished; the rest is saved",
-            fix="run the same command again to resume",
-        )
+    def __init__(self, number: int, how_far: str = "") -> None:
+        self.number, self.exit_code = number, 128 + number
+        what = f"stopped by {signal.Signals(number).name}{how_far}; what is done is saved"
+        super().__init__(what, fix="run the same command again to resume")
+
+    def counted(self, finished: int, tasks: int) -> "Interrupted":
+        """With how far the whole is, earlier calls included."""
+        return Interrupted(self.number, f" with {finished:,} of {tasks:,} tasks finished")
+
+
+class Warned(NamedTuple):
+    """A library's warning in a worker's process."""
+
+    text: str
 
 
 @dataclass
@@ -89,7 +98,7 @@ class ProcessPool:
                 self._receive(worker)
             if requests.number:
                 self._stop()
-                raise Interrupted(requests.number, len(self.scheduler.results))
+                raise Interrupted(requests.number)
 
     def close(self) -> None:
         """Kill the workers, busy or not."""
@@ -129,6 +138,8 @@ class ProcessPool:
                 break
             if isinstance(message, float):
                 self.scheduler.progress(worker.task.name, message)
+            elif isinstance(message, Warned):
+                self.scheduler.warn(message.text)
             elif isinstance(message, str):
                 worker.gpu_error = message
             else:
@@ -173,6 +184,11 @@ def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
     """Run one task after the other."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everyone: the parent decides
     threading.Thread(target=_exit_with_parent, args=(lifeline,), daemon=True).start()
+
+    def send_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        pipe.send(Warned(f"{category.__name__}: {message}"))
+
+    warnings.showwarning = send_warning  # beside the parent's progress bar, and not through it
     while True:
         argument = pipe.recv()
         try:

@@ -10,7 +10,7 @@ from headstart.config.model import HeadConfig, ModelConfig
 from headstart.config.presets import preset
 from headstart.config.resolve import resolved
 from headstart.config.run import DataConfig
-from headstart.config.schema import fields_of
+from headstart.config.schema import fields_of, takes
 from headstart.config.training import TRANSLATION_DEFAULTS, FinetuneSettings, MachineConfig, TranslationOptions
 from headstart.data.in_memory import Given, sources_by_role
 from headstart.data.labelled import LabelledSet, read_labelled, refuse_other_pairs
@@ -29,10 +29,18 @@ from headstart.training.early_stopping import check_best_metric
 from headstart.training.fit import Console, Session, TrainingTask, fit, run_config, run_session
 from headstart.training.memory import first_model
 from headstart.training.tasks import translation
-from headstart.training.tasks.arguments import Call, Sources, call_of, default_out, read_sets, takes, tokenizer_for
+from headstart.training.tasks.arguments import (
+    Call,
+    Sources,
+    call_of,
+    default_out,
+    read_sets,
+    settings_of_call,
+    tokenizer_for,
+)
 
 
-@takes(FinetuneSettings, MachineConfig)
+@takes(settings_of_call(FinetuneSettings, MachineConfig))
 def finetune(
     train: Given | LabelledSet,
     *,

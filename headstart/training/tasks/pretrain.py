@@ -13,6 +13,7 @@ from headstart.config.model import ModelConfig
 from headstart.config.presets import preset
 from headstart.config.resolve import resolved
 from headstart.config.run import DataConfig, FrameName
+from headstart.config.schema import takes
 from headstart.config.study import PretrainPart
 from headstart.config.training import MachineConfig, Masking, PretrainObjective, PretrainSettings
 from headstart.data.cooccurrence import token_vectors
@@ -35,11 +36,11 @@ from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.early_stopping import check_best_metric
 from headstart.training.fit import Console, Session, TrainingTask, fit, run_config, run_session
 from headstart.training.memory import first_model
-from headstart.training.tasks.arguments import Call, call_of, default_out, takes, tokenizer_for
+from headstart.training.tasks.arguments import Call, call_of, default_out, settings_of_call, tokenizer_for
 from headstart.training.tasks.default_base import with_default_base
 
 
-@takes(PretrainSettings, MachineConfig)
+@takes(settings_of_call(PretrainSettings, MachineConfig))
 def pretrain(
     corpus: Given | Sequence[Given],
     *,
@@ -155,7 +156,8 @@ class PretrainTexts:
     @classmethod
     def given(cls, corpus: Given | Sequence[Given], valid: Given | None, text_column: str) -> "PretrainTexts":
         """From what a caller gives: one source or several, `FILE=WEIGHT` or (source, weight) for a weighted one."""
-        pairs = [_weighted(one) for one in ([corpus] if is_one(corpus) else corpus)]
+        several: Any = [corpus] if is_one(corpus) else corpus
+        pairs = [_weighted(one) for one in several]
         sources = [_with_text(split_for(one, "train"), text_column) for one, _ in pairs]
         measured = None if valid is None else _with_text(split_for(valid, "valid"), text_column)
         return cls(sources, [weight for _, weight in pairs], measured)
