@@ -52,9 +52,10 @@ def visible(text: str) -> str:
     )  # fmt: skip
 
 
-# A command for a shell stays what it is; a flag may have a value: --jobs 4, or --task=translation where it is a word.
+# What a caller in Python has under the same name. A command for a shell stays what it is; a flag may have a value: --jobs 4, or --task=translation where it is a word.
 _FLAG = re.compile(
-    r"(?P<command>\b(?:headstart|torchrun|ray) [a-z][^;:,`\n]*)"
+    r"`headstart (?P<verb>study|predict|evaluate|embed|generate|translate)`"
+    r"|(?P<command>\b(?:headstart|torchrun|ray) [a-z][^;:,`\n]*)"
     r"|(?<![\w./-])--(?P<flag>[a-z][a-z0-9]*(?:-[a-z0-9]+)*)"
     r"(?:=(?P<word>[^\s;,`]*[^\s;,`.])| (?P<number>-?\d[\d.e-]*(?<![.-]))(?!\d|:|,\d))?"
 )
@@ -64,8 +65,8 @@ def in_python(text: str) -> str:
     """A message that names flags, for a caller in Python: with the names of the arguments."""
 
     def argument(match: re.Match[str]) -> str:
-        if match["command"]:
-            return match["command"]
+        if match["verb"] or match["command"]:
+            return f"`{match['verb']}`" if match["verb"] else match["command"]
         name = match["flag"].replace("-", "_")
         value = repr(match["word"]).replace("'", '"') if match["word"] else match["number"]
         return f"{name}={value}" if value else name

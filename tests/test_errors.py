@@ -68,6 +68,7 @@ def test_data_in_a_message_cannot_drive_the_terminal():
             "train one: headstart tokenizer F… --out DIR; or give out",
         ),
         ("a -- b, a--b, --", "a -- b, a--b, --"),
+        ("`headstart generate` serves it; see `headstart doctor`", "`generate` serves it; see `headstart doctor`"),
     ],
 )
 def test_a_caller_in_python_reads_arguments_where_the_command_line_has_flags(flags, arguments):

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from headstart.cli.options import Common
 from headstart.data.readers.sources import is_stdin
-from headstart.errors import visible
+from headstart.errors import UserError, visible
 from headstart.progress import log, plain_bar
 
 if TYPE_CHECKING:
@@ -57,6 +57,17 @@ def read_texts(file: str, run: "LoadedRun | StudyModel", given: dict[str, Any]) 
 
     log_standard_input(file)
     return texts_in_file(file, Reading(**{"text_column": run.config.data.text_column, **given}))
+
+
+def read_rows(
+    file: str, run: "LoadedRun | StudyModel", given: dict[str, Any]
+) -> "Iterator[tuple[InputText, dict[str, Any]]]":
+    """The texts of a file as `read_texts` has them, each with all columns of its row."""
+    from headstart.config.reading import Reading
+    from headstart.inference.predict import rows_in_file
+
+    log_standard_input(file)
+    return rows_in_file(file, Reading(**{"text_column": run.config.data.text_column, **given}))
 
 
 def log_truncated(count: int, length: int) -> None:
@@ -140,3 +151,21 @@ def argument_text(text: str) -> str:
     from headstart.data.readers.files import text_blocks
 
     return "".join(text_blocks(text, Reading())).removesuffix("\n")
+
+
+def form_of_picture(out: Path, *forms: str) -> str:
+    """What the name says that the file is, without the dot; another form is refused before anything is computed."""
+    form = out.suffix.lower()
+    if form not in forms:
+        what = f"cannot be drawn as {out.suffix or 'a file without an ending'}"
+        raise UserError(what, where=out, fix=f"give a name that ends in {' or '.join(forms)}", code="unsupported")
+    return form.removeprefix(".")
+
+
+def write_picture(path: Path, picture: str | bytes) -> None:
+    """Write a picture or a page."""
+    try:
+        path.write_bytes(picture.encode() if isinstance(picture, str) else picture)
+    except OSError as error:
+        what = f"cannot be written ({error.strerror})"
+        raise UserError(what, where=path, fix="give another name", code="no-file") from error

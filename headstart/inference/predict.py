@@ -4,6 +4,7 @@ Texts are taken a window at a time, sorted by length inside it to save padding, 
 may be larger than memory. A text that is longer than the run's length is cut, and an empty one is its frame alone.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -114,6 +115,27 @@ def of_one_kind(run: LoadedRun | StudyModel, texts: Iterable[Text]) -> Iterator[
         yield text
 
 
+def predicted_rows(
+    run: LoadedRun | StudyModel, rows: Iterable[tuple[Text, dict[str, Any]]], machine: Machine
+) -> Iterator[tuple[dict[str, Any], Prediction]]:
+    """Each row with what is predicted for its text, as a table has it: `label`, `p_LABEL` for each label, or `value`.
+
+    A name that the row has already gets `predicted_` before it.
+    """
+    waiting = deque[dict[str, Any]]()
+
+    def texts() -> Iterator[Text]:
+        for text, columns in rows:
+            waiting.append(columns)
+            yield text
+
+    for prediction in predict(run, texts(), machine):
+        columns, known = waiting.popleft(), dict(prediction.answer)
+        probabilities = known.pop("probabilities", {})
+        added = {**known, **{f"p_{label}": p for label, p in probabilities.items()}}
+        yield {**columns, **{f"predicted_{k}" if k in columns else k: v for k, v in added.items()}}, prediction
+
+
 def answer(run: LoadedRun | StudyModel, outputs: np.ndarray) -> dict[str, Any]:
     """Probabilities, or a value, with the names that the run knows them by."""
     numbers = plain(outputs)
@@ -178,6 +200,13 @@ class _NoBadRows(BadRows):
 
 def texts_in_file(path: str | Path, reading: Reading = DEFAULT_READING) -> Iterator[Text]:
     """The texts of a file (`-`: standard input): lines, also blank ones, or rows, maybe pairs."""
+    return (text for text, _ in rows_in_file(path, reading, keeps_others=False))
+
+
+def rows_in_file(
+    path: str | Path, reading: Reading = DEFAULT_READING, *, keeps_others: bool = True
+) -> Iterator[tuple[Text, dict[str, Any]]]:
+    """The texts of a file, each with its row: all columns, in their order."""
     strict = _NoBadRows()
     form = form_of(path)
     if form in ("text", "spm"):
@@ -185,12 +214,15 @@ def texts_in_file(path: str | Path, reading: Reading = DEFAULT_READING) -> Itera
             if line is None:
                 refuse_long(f"{path}:{number}", strict)
             else:
-                yield spelled(line) if form == "spm" else line
+                text = spelled(line) if form == "spm" else line
+                yield text, {"text": text}
         return
-    for row in rows(path, Columns(reading.text_column), reading, strict):
+    for row in rows(path, Columns(reading.text_column, keeps_others=keeps_others), reading, strict):
         filled = {role: value for role, value in row.values.items() if not isinstance(value, str) or value.strip()}
         texts_in(row._replace(values=filled), strict)  # what is no text is refused there
-        yield (row.values["text"], row.values["text_b"]) if "text_b" in row.values else row.values["text"]
+        columns = {role.removeprefix("="): value for role, value in row.values.items() if role.startswith("=")}
+        one = (row.values["text"], row.values["text_b"]) if "text_b" in row.values else row.values["text"]
+        yield one, columns
 
 
 # Of a window: enough to sort by length, and few enough that a file may be larger than memory.

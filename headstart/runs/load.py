@@ -94,8 +94,8 @@ def require(objective: str, verb: str, where: str) -> None:
     able = f"{', '.join(others)} or {last}" if others else last
     what = "base without a head" if objective == "base" else f"{objective} run"
     too = f" ({', '.join(SERVES[objective][1:])} too)" if SERVES[objective][1:] else ""
-    fix = f"`{SERVES[objective][0]}` serves it{too}; {verb} needs a {able} run"
-    raise UserError(f"is a {what}: it cannot serve `{verb}`", where=where, fix=fix, code="wrong-run")
+    fix = f"`headstart {SERVES[objective][0]}` serves it{too}; {verb} needs a {able} run"
+    raise UserError(f"is a {what}: it cannot serve `headstart {verb}`", where=where, fix=fix, code="wrong-run")
 
 
 def refuse_other_shapes(
