@@ -52,7 +52,8 @@ def visible(text: str) -> str:
     )  # fmt: skip
 
 
-# What a caller in Python has under the same name. A command for a shell stays what it is; a flag may have a value: --jobs 4, or --task=translation where it is a word.
+# What a caller in Python has under the same name stays without its program, a command for a shell as it is. A flag may
+# have a value: --jobs 4, or --task=translation where it is a word.
 _FLAG = re.compile(
     r"`headstart (?P<verb>study|predict|evaluate|embed|generate|translate)`"
     r"|(?P<command>\b(?:headstart|torchrun|ray) [a-z][^;:,`\n]*)"

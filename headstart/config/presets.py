@@ -36,6 +36,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@takes(fields_of(ModelConfig).values())
 def preset(name: str, **overrides: Any) -> ModelConfig:
     """The configuration of a preset, with fields overridden; None leaves a field as the preset has it."""
     if name not in PRESETS:
