@@ -25,8 +25,10 @@ from headstart.errors import visible
 from headstart.progress import progress_bar
 
 if TYPE_CHECKING:
+    from headstart.inference.class_scores import ClassScore
     from headstart.inference.compare import Comparison
     from headstart.inference.evaluate import Evaluation
+    from headstart.inference.mistakes import Mistake
 
 LABELLED = ("classification", "multilabel", "regression")
 MOST_CLASSES = 12  # of a confusion matrix that is printed
@@ -123,33 +125,35 @@ def _print_classes(evaluation: "Evaluation") -> None:
     """The scores of each class with their intervals, the confusion matrix, and the worst mistakes."""
     console, report = table_console(), evaluation.report
     if report.classes:
-        rows = [
-            [Text(visible(one.label)), f"{one.rows:,}", *(
-                f"{value:.3f} ({low:.3f} to {high:.3f})"
-                for value, (low, high) in zip(one[3:6], one[6:9], strict=True)
-            )]
-            for one in report.classes
-        ]  # fmt: skip
         print()
+        rows = [[_cell(one.label), _cell(f"{one.rows:,}"), *map(_cell, _with_intervals(one))] for one in report.classes]
         console.print(plain_table("", numbers=["rows", "precision", "recall", "F1"], rows=rows))
     if report.confusion and len(report.confusion) <= MOST_CLASSES:
-        labels = [Text(visible(label)) for label in evaluation.labels]
-        cells = [[label, *map(str, row)] for label, row in zip(labels, report.confusion, strict=True)]
+        labels = [_cell(label) for label in evaluation.labels]
         columns = [Column(label, justify="right") for label in labels]
         print()
+        cells = [[label, *(_cell(str(n)) for n in row)] for label, row in zip(labels, report.confusion, strict=True)]
         console.print(plain_table("true, predicted", *columns, rows=cells))
     if evaluation.mistakes:
         what = "largest errors" if not evaluation.labels else "wrong answers that it was surest of"
         print(f"\n{min(SHOWN, len(evaluation.mistakes))} of {len(evaluation.mistakes):,} mistakes: the {what}")
-        rows = [
-            [Text(visible(text)) for text in (
-                one.where, f"{one.confidence:.3f}", _label(one.label), _label(one.predicted),
-                _short(one.text if one.text_b is None else f"{one.text} | {one.text_b}"),
-            )]
-            for one in evaluation.mistakes[:SHOWN]
-        ]  # fmt: skip
         sure = "probability" if evaluation.labels else "error"
-        console.print(plain_table("row", sure, "label", "predicted", "text", rows=rows))
+        worst = [map(_cell, _row(one)) for one in evaluation.mistakes[:SHOWN]]
+        console.print(plain_table("row", sure, "label", "predicted", "text", rows=worst))
+
+
+def _with_intervals(one: "ClassScore") -> list[str]:
+    shares = (one.precision, one.precision_interval), (one.recall, one.recall_interval), (one.f1, one.f1_interval)
+    return [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, (low, high) in shares]
+
+
+def _row(one: "Mistake") -> list[str]:
+    text = one.text if one.text_b is None else f"{one.text} | {one.text_b}"
+    return [one.where, f"{one.confidence:.3f}", _label(one.label), _label(one.predicted), _short(text)]
+
+
+def _cell(text: str) -> Text:
+    return Text(visible(text))
 
 
 def _label(label: object) -> str:

@@ -16,6 +16,7 @@ from headstart.config.training import CorpusFiles, LabelledFiles
 from headstart.progress import long_task
 
 if TYPE_CHECKING:
+    from headstart.runs.directory import RunResult
     from headstart.training.fit import Console as RunConsole
 
 
@@ -99,7 +100,7 @@ def finetune(
 
 
 def run_training(
-    function: Callable[..., dict[str, Any]], data: Any, given: dict[str, Any], command: CommandOptions, common: Common
+    function: "Callable[..., RunResult]", data: Any, given: dict[str, Any], command: CommandOptions, common: Common
 ) -> None:
     """Train by the flags that were given, and print the result."""
     from headstart.runs.base_status import base_warning
@@ -121,8 +122,8 @@ def run_training(
     print(f"run         {paths[0]}")
     print(f"steps       {result['step']:,}" + (" (stopped early)" if result["stopped_early"] else ""))
     print(f"parameters  {result['parameters']:,}")
-    for name in ("valid", "test"):
-        for key, value in (result.get(name) or {}).items():
+    for name, scores in (("valid", result.get("valid")), ("test", result.get("test"))):
+        for key, value in (scores or {}).items():
             print(f"{name:<6} {key:<20} {'not finite' if value is None else format(value, '.4f')}")
     for name, signature in result.get("signatures", {}).items():
         print(f"{name:<6} {signature}")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from headstart.config.model import ModelConfig
+from headstart.config.schema import fields_of, takes
 from headstart.errors import UserError, nearest
 
 _MODERN: dict[str, Any] = {"positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "context": 1024}

@@ -208,12 +208,14 @@ def flat(given: Mapping[str, Any]) -> dict[str, Any]:
 def takes(settings: Iterable[Setting]) -> Callable[[F], F]:
     """Show these settings in the signature of a function that takes them as keywords; None is "not given"."""
 
+    listed = list(settings)
+
     def shown(function: F) -> F:
         signature = inspect.signature(function)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         more = [
             inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=one.type | None)
-            for one in settings
+            for one in listed
             if one.name not in signature.parameters
         ]
         function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]

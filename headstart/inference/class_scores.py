@@ -63,7 +63,7 @@ def _of_classes(predicted: np.ndarray, targets: np.ndarray, labels: Sequence[str
     np.add.at(confusion, (targets, predicted), 1)
     rows, columns = np.nonzero(confusion)
 
-    def scores(cells: np.ndarray) -> tuple[np.ndarray, ...]:
+    def scores(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Hits, rows and predictions of each class, from the counts of the cells that are not empty."""
         hits = np.bincount(rows, cells * (rows == columns), minlength=size)
         return hits, np.bincount(rows, cells, minlength=size), np.bincount(columns, cells, minlength=size)

@@ -23,6 +23,7 @@ from headstart.model.model import Model
 from headstart.objectives.classification import classification_objective, evaluation_batch
 from headstart.planning.base import PRESET as BASE_PRESET
 from headstart.planning.base import SHAPELESS, SIZES, base_recipe
+from headstart.runs.directory import RunResult
 from headstart.runs.load import LoadedRun, load
 from headstart.tokenizers.templates import template_of
 from headstart.training.early_stopping import check_best_metric
@@ -51,7 +52,7 @@ def finetune(
     console: Console | None = None,
     override_resume: bool = False,
     **given: Any,
-) -> dict[str, Any]:
+) -> RunResult:
     """Train a head, and the base under it, on labelled texts, or a translator on pairs; calling it again resumes.
 
     The rows are those of a file, or are in memory already: a frame, a dataset, a set that was read before; splits in
@@ -69,9 +70,17 @@ def finetune(
         return fit(make(call, sources, session), session, override_resume)
 
 
-def train_translator(train: Given, **given: Any) -> dict[str, Any]:
+@takes(one for one in settings_of_call(FinetuneSettings, MachineConfig) if one.name != "task")
+def train_translator(
+    train: Given,
+    *,
+    valid: Given | None = None,
+    test: Given | None = None,
+    out: str | Path | None = None,
+    **given: Any,
+) -> RunResult:
     """Train an encoder-decoder on pairs: `finetune` with the task translation."""
-    return finetune(train, task="translation", **given)
+    return finetune(train, valid=valid, test=test, out=out, task="translation", **given)
 
 
 def check(settings: FinetuneSettings, given: Mapping[str, Any]) -> None:

@@ -30,6 +30,7 @@ from headstart.machine import Machine
 from headstart.model.initialise import take_token_vectors
 from headstart.model.model import Model
 from headstart.objectives.pretraining import pretraining_objective
+from headstart.runs.directory import RunResult
 from headstart.runs.load import LoadedRun, load
 from headstart.storage.cache import cache_directory
 from headstart.tokenizers.tokenizer import Tokenizer
@@ -50,7 +51,7 @@ def pretrain(
     console: Console | None = None,
     override_resume: bool = False,
     **given: Any,
-) -> dict[str, Any]:
+) -> RunResult:
     """Pretrain a base on unlabelled text; calling it again resumes, or finds it finished. Returns the result.
 
     The corpus is one source or a list of them: paths, frames, datasets (data/in_memory.py); of a folder or DatasetDict
