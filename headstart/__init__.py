@@ -15,6 +15,7 @@ _PUBLIC = {
     "TextEncoder": "headstart.interop.sklearn",
     "Tokenizer": "headstart.tokenizers.tokenizer",
     "build": "headstart.model.model",
+    "check_data": "headstart.data.check",
     "export_huggingface": "headstart.interop.huggingface",
     "export_onnx": "headstart.interop.onnx",
     "finetune": "headstart.training.tasks.finetune",
@@ -24,7 +25,7 @@ _PUBLIC = {
     "pretrain": "headstart.training.tasks.pretrain",
     "swap": "headstart.model.model",
     "train_translator": "headstart.training.tasks.finetune",
-    "translate": "headstart.inference.translate",
+    "write_demo": "headstart.demo.corpus",
     "write_report": "headstart.report.page",
 }
 

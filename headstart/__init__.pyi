@@ -8,11 +8,13 @@ from headstart.config.model import HeadConfig as HeadConfig
 from headstart.config.model import ModelConfig as ModelConfig
 from headstart.config.presets import PRESETS as PRESETS
 from headstart.config.study import StudyConfig
+from headstart.data.check import check_data as check_data
 from headstart.data.labelled import LabelledSet
 from headstart.data.readers.sources import Table
+from headstart.demo.corpus import write_demo as write_demo
 from headstart.inference.evaluate import Evaluation
 from headstart.inference.run import Run as _Run
-from headstart.inference.translate import translate as translate
+from headstart.inference.translate import Translated
 from headstart.interop.huggingface import export_huggingface as export_huggingface
 from headstart.interop.huggingface import import_huggingface as import_huggingface
 from headstart.interop.onnx import export_onnx as export_onnx
@@ -62,6 +64,21 @@ class Run(_Run):
         max_tokens: int | None = ...,
         no_repeat: int | None = ...,
     ) -> list[str]: ...
+    def translations(  # type: ignore[override]
+        self,
+        texts: Iterable[str],
+        *,
+        seed: int | None = ...,
+        beam: int | None = ...,
+        length_penalty: float | None = ...,
+        count: int | None = ...,
+        temperature: float | None = ...,
+        top_k: int | None = ...,
+        top_p: float | None = ...,
+        min_tokens: int | None = ...,
+        max_tokens: int | None = ...,
+        no_repeat: int | None = ...,
+    ) -> list[Translated]: ...
     def evaluate(  # type: ignore[override]
         self,
         data: str | Path | Table | Sized,

@@ -13,7 +13,7 @@ import headstart
 
 STUB = Path(headstart.__file__).with_suffix(".pyi")
 # Classes whose methods take settings as keywords; the rest of them is as it is declared.
-DERIVED = {"Run": ("generate", "translate", "evaluate"), "TextClassifier": ("__init__",)}
+DERIVED = {"Run": ("generate", "translate", "translations", "evaluate"), "TextClassifier": ("__init__",)}
 
 
 class Stub:

@@ -162,10 +162,10 @@ def form_of_picture(out: Path, *forms: str) -> str:
     return form.removeprefix(".")
 
 
-def write_picture(path: Path, picture: str | bytes) -> None:
-    """Write a picture or a page."""
+def write_picture(path: Path, picture: str | bytes, flag: str = "--out") -> None:
+    """Write a picture or a page to the file that a flag names."""
     try:
         path.write_bytes(picture.encode() if isinstance(picture, str) else picture)
     except OSError as error:
         what = f"cannot be written ({error.strerror})"
-        raise UserError(what, where=path, fix="give another name", code="no-file") from error
+        raise UserError(what, where=path, fix=f"give another {flag}", code="no-file") from error

@@ -92,7 +92,7 @@ def evaluate(
     if picture:
         from headstart.report.confusion import confusion_picture
 
-        write_picture(picture, confusion_picture(evaluation.labels, evaluation.report.confusion, form))
+        write_picture(picture, confusion_picture(evaluation.labels, evaluation.report.confusion, form), "--picture")
     if mistakes:
         with table_writer(mistakes) as write:
             for one in evaluation.mistakes:

@@ -18,7 +18,7 @@ from headstart.inference.attention_maps import AttentionMaps, attention_of
 from headstart.inference.evaluate import Evaluation, evaluate_run
 from headstart.inference.generate import generate
 from headstart.inference.predict import Text, embed, outputs_for, predict
-from headstart.inference.translate import Translator, texts_of
+from headstart.inference.translate import Translated, Translator, texts_of
 from headstart.machine import Device, Machine, Precision, choose
 from headstart.runs.load import LoadedRun
 from headstart.runs.study_model import StudyModel, StudyModelConfig, run_of
@@ -86,8 +86,13 @@ class Run:
     @takes(fields_of(GenerationConfig).values())
     def translate(self, texts: Iterable[str], **given: Any) -> list[str]:
         """The translation of each text, by beam search unless a `temperature` is given."""
+        return texts_of(self.translations(texts, **given))
+
+    @takes(fields_of(GenerationConfig).values())
+    def translations(self, texts: Iterable[str], **given: Any) -> list[Translated]:
+        """The same with `count` candidates for each text, best first, with their scores."""
         how = settings(GenerationConfig, given, None if given.get("temperature") else BEAM_OF_FIVE.given())
-        return texts_of(Translator.of(self._network(), self.machine).translate(_several(texts), how))
+        return list(Translator.of(self._network(), self.machine).translate(_several(texts), how))
 
     @takes(_READING)
     def evaluate(

@@ -10,7 +10,7 @@ from headstart.config.schema import build
 from headstart.config.study import StudyConfig
 from headstart.config.toml import read_toml, to_toml
 from headstart.data.readers.sources import weighted_path
-from headstart.demo.corpus import write as write_demo
+from headstart.demo.corpus import write_demo
 from headstart.errors import UserError
 from headstart.runs.directory import RunDirectory
 from headstart.storage.atomic import atomic_write

@@ -78,6 +78,9 @@ def test_a_translator_translates_by_beam_search():
     translator, texts = Translator.of(run.loaded, tiny_runs.MACHINE), ["a good book", "the end"]
     assert run.translate(texts) == texts_of(translator.translate(texts, BEAM_OF_FIVE))
     assert run.translate(texts, beam=1) == texts_of(translator.translate(texts, GenerationConfig(beam=1)))
+    (best, second), _ = (one.candidates for one in run.translations(texts, count=2))
+    assert best.text == run.translate(texts)[0]
+    assert best.score >= second.score
     assert {one.kind for one in run.attention("a good book").maps} == {"encoder", "decoder", "cross"}
 
 

@@ -271,7 +271,7 @@ def test_a_masked_start_is_compared_with_a_scratch_that_reads_both_ways(files, t
     scratch = run_of(tmp_path / "started", "scratch-b10-s0")
     assert scratch["model"]["direction"] == "bidirectional"
     assert scratch["frame"] == "masked"
-    with refused("conflict", str(base), "--objective masked"):
+    with refused("conflict", str(base), "--objective=masked"):
         headstart.study(config, out=tmp_path / "refused")
 
 
