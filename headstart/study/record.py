@@ -295,6 +295,10 @@ class StudyRecord(_Record):
     items: list[Item]
     kept_model: KeptModel | None = None
 
+    def __repr__(self) -> str:
+        arms, budgets = ", ".join(arm.name for arm in self.arms), ", ".join(f"{one:,}" for one in self.budgets)
+        return f"<StudyRecord {self.name}: {arms}; {budgets} labels; seeds: {len(self.seeds)}>"
+
     def valid_accuracies(self, budget: int) -> dict[str, float]:
         """The mean over seeds on valid of each arm that has any at this budget."""
         reached: dict[str, list[float]] = {}

@@ -9,7 +9,6 @@ import pytest
 from expected_errors import refused
 from small_study import MODEL, small_config, write_files
 
-import headstart
 from headstart.errors import IntegrityError, UserError
 from headstart.inference.evaluate import evaluate_run
 from headstart.inference.predict import predict
@@ -19,6 +18,7 @@ from headstart.runs.study_model import StudyModel, load, open_model, run_of
 from headstart.serve.models import Models
 from headstart.serve.service import classified
 from headstart.study.model import keep_model
+from headstart.study.study import study as run_study
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def study(files, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("headstart.study.study.keep_model", spy)
-        headstart.study(small_config(files), out=directory, model=MODEL, jobs=2)
+        run_study(small_config(files), out=directory, model=MODEL, jobs=2)
     return directory, *kept[0]
 
 
@@ -179,6 +179,6 @@ def test_the_columns_of_the_users_files_are_kept(files, tmp_path):
                 target.write(json.dumps({"review": row["text"], "stars": row["label"]}) + "\n")
     config = small_config(renamed, arms=["majority", "scratch", "tfidf"], seeds=1, budgets=[10])
     reading = dataclasses.replace(config.reading, text_column="review", label_column="stars")
-    headstart.study(dataclasses.replace(config, reading=reading, pretrain=[]), out=tmp_path / "s", model=MODEL)
+    run_study(dataclasses.replace(config, reading=reading, pretrain=[]), out=tmp_path / "s", model=MODEL)
     evaluated = evaluate_run(load(tmp_path / "s"), renamed["test"], choose("cpu"))
     assert evaluated.count == 30

@@ -18,8 +18,8 @@ from headstart.study.data import labelled_sets
 from headstart.study.design import check, with_budgets
 from headstart.study.given_data import GivenData
 from headstart.study.recipes.costs import Sizes
-from headstart.study.recipes.forecast import Forecast, forecast_of
-from headstart.study.recipes.recipe import Question, with_recipe
+from headstart.study.recipes.forecast import Forecast, RunGroup, forecast_of
+from headstart.study.recipes.recipe import SIDE_BY_SIDE, TRIAL_SECONDS, Question, with_recipe
 from headstart.study.settings import with_demo, with_start
 
 
@@ -63,4 +63,7 @@ def time_sentence(config: Any, fields: dict[str, Any], sets: Mapping[str, Labell
 def _forecast(config: Any, fields: dict[str, Any], sets: Mapping[str, LabelledSet], device: Device) -> Forecast:
     kind: Any = choose(device).device.type
     target, prices = calibration.this_machine(kind, None, available_cores())
-    return forecast_of(config, fields, sets, target, prices)
+    planned = forecast_of(config, fields, sets, target, prices)
+    runs = sum(part.count for part in planned.parts if part.steps)
+    starting = RunGroup("starting them", runs, 0, TRIAL_SECONDS[kind] / SIDE_BY_SIDE[kind] * runs)
+    return dataclasses.replace(planned, parts=[*planned.parts, starting])
