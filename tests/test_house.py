@@ -25,6 +25,7 @@ FLOORS = [
     ["training"],
     ["study", "interop"],
     ["report"],
+    ["full_study"],
     ["serve"],
     ["cli"],
     ["__main__"],

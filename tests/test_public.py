@@ -24,7 +24,7 @@ def test_every_public_name_is_there(name):
 
 
 def test_the_study_is_a_call_and_a_package(monkeypatch):
-    module = importlib.import_module("headstart.report.study")
+    module = importlib.import_module("headstart.full_study")
     monkeypatch.setattr(module, "study", lambda *arguments, **settings: (arguments, settings))
     assert headstart.study(1, out="here") == ((1,), {"out": "here"})
     assert headstart.study.design is importlib.import_module("headstart.study.design")

@@ -69,8 +69,8 @@ def study(
         out: The study's directory (default: studies/ and the name of the data).
         plan: Say what would be done and how long it takes, and stop there: nothing is trained or written.
     """
+    from headstart.full_study import progress_of
     from headstart.report.page import write_report
-    from headstart.report.study import progress_of
     from headstart.study.arguments import asked_for
     from headstart.study.study import study as run
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def _call() -> Any:
-    return importlib.import_module("headstart.report.study").study
+    return importlib.import_module("headstart.full_study").study
 
 
 class _CallablePackage(ModuleType):

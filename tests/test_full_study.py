@@ -6,8 +6,8 @@ import pytest
 from expected_errors import refused
 
 import headstart
+from headstart import full_study as module
 from headstart.config.study import PretrainPart, StudyConfig
-from headstart.report import study as module
 from headstart.study.study import StudyProgress
 
 ROWS = [{"review": "un roman", "label": "oui"}]
