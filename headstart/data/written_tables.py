@@ -26,7 +26,12 @@ def safe_cell(value: Any) -> Any:
         value = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str) or _NUMBER.fullmatch(value):
         return value
-    return f"'{value}" if value.lstrip(" ").startswith(_FORMULA) else value
+    return f"'{value}" if is_formula(value) else value
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet would take a text for a formula."""
+    return text.lstrip(" ").startswith(_FORMULA)
 
 
 def check_form(path: Path) -> None:

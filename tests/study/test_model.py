@@ -9,6 +9,7 @@ import pytest
 from expected_errors import refused
 from small_study import MODEL, small_config, write_files
 
+import headstart
 from headstart.errors import IntegrityError, UserError
 from headstart.inference.evaluate import evaluate_run
 from headstart.inference.predict import predict
@@ -97,6 +98,13 @@ def test_it_is_served_beside_the_report(study, files, arm):
     answers = dict(classified(run.loaded(), texts, machine))
     expected = [one.answer["label"] for one in predict(load(directory), texts, machine)]
     assert [answers[row].answer["label"] for row in range(5)] == expected
+    python = headstart.load(directory, device="cpu")
+    assert python.predict(texts) == expected
+    assert python.predict_proba(texts).shape == (5, 2)
+    if isinstance(python.loaded, StudyModel):
+        assert arm in repr(python)
+        with refused("wrong-run", str(directory)):
+            python.embed(texts)
 
 
 def test_what_a_killed_study_left_behind_is_not_taken_for_the_chosen_learning_rate(study, files):
