@@ -52,6 +52,11 @@ def visible(text: str) -> str:
     )  # fmt: skip
 
 
+def visible_spaces(text: str) -> str:
+    """Show the spaces that cannot be seen: at the ends, and several in a row."""
+    return re.sub("^ +| +$| {2,}", lambda spaces: "␣" * len(spaces[0]), text)
+
+
 # What a caller in Python has under the same name stays without its program, a command for a shell as it is. A flag may
 # have a value: --jobs 4, or --task=translation where it is a word.
 _FLAG = re.compile(

@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from headstart.config.training import Device, Precision, Shard
+from headstart.config.schema import fields_of
+from headstart.config.training import Computing, Device, Precision, Shard
 from headstart.distributed import ALONE, Ranks
 from headstart.errors import UserError
 from headstart.hardware import available_cores, cpu_has_fast_bf16
@@ -128,6 +129,5 @@ def _threads(asked: int | None, processes: int) -> tuple[int, str]:
         return count, f"{count} threads: a rank's share of {cores} cores"
     if asked is None:
         return cores, f"{cores} threads: the cores that this process may use"
-    if asked < 1:
-        raise UserError(f"threads is {asked}", fix="give 1 or more")
+    asked = fields_of(Computing)["threads"].checked(asked)
     return asked, f"{asked} threads, as asked"

@@ -37,17 +37,17 @@ def write(path, preset_name, objective="causal", *, classes=3, pooling=None, tok
     run.path.mkdir(parents=True)
     write_tensors(run.weights_file, weights)
     tokenizer.save(path)
-    run.write_config(
-        RunConfig(
-            objective=objective, frame="causal" if config.direction == "causal" else "masked", length=32, batch=4,
-            label_names=[f"label {n}" for n in range(classes)] if labelled and objective != "regression" else [],
-            data=DataConfig(), model=config, head=head, optimizer=OptimizerConfig(), loop=LoopConfig(steps=0),
-            masking=Masking(),
-        )
+    run_config = RunConfig(
+        objective=objective, frame="causal" if config.direction == "causal" else "masked", length=32, batch=4,
+        label_names=[f"label {n}" for n in range(classes)] if labelled and objective != "regression" else [],
+        data=DataConfig(), model=config, head=head, optimizer=OptimizerConfig(), loop=LoopConfig(steps=0),
+        masking=Masking(),
     )  # fmt: skip
+    run.write_config(run_config)
     run.write_result(
         {"objective": objective, "step": 0, "steps": 0, "weights_sha256": weights_digest(weights), "parameters": 1,
-         "skipped": 0, "stopped_early": False, "best_step": -1, "valid": None}
+         "skipped": 0, "stopped_early": False, "best_step": -1, "valid": None},
+        run_config,
     )  # fmt: skip
     return load(path)
 

@@ -1,7 +1,6 @@
 """A study.json without a study: believable numbers in every field, for tests of what is made from it."""
 
-import json
-
+import checksummed
 import numpy as np
 
 LABELS = ["neg", "pos"]
@@ -91,9 +90,9 @@ def timing(found):
 def write(directory, found, clock=None):
     """Put a study where `headstart report` finds it."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "study.json").write_text(json.dumps(found))
+    checksummed.write(directory / "study.json", found)
     if clock is not None:
-        (directory / "timing.json").write_text(json.dumps(clock))
+        checksummed.write(directory / "timing.json", clock)
     return directory
 
 

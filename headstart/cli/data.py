@@ -11,9 +11,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from headstart.cli.consoles import byte_progress
-from headstart.cli.options import READING, Common, CommonFlags, Files, ReadingFlags, Switch
+from headstart.cli.options import READING, Common, CommonFlags, Files, OutPath, ReadingFlags, Switch
 from headstart.config.training import Task
-from headstart.errors import visible
+from headstart.errors import UserError, visible, visible_spaces
 
 if TYPE_CHECKING:
     from headstart.data.check import DataReport
@@ -26,15 +26,18 @@ def data_check(
     valid: str | None = None,
     test: str | None = None,
     task: Task = "classification",
+    tokenizer: str | None = None,
+    length: int | None = None,
     reading: ReadingFlags = READING,
     common: CommonFlags = Common(),
 ) -> None:
-    """Look for bad rows, label trouble and leaks, before anything is trained.
+    """Look for bad rows, label trouble, long texts and leaks, before anything is trained.
 
     A leak is a text that occurs twice: in test and in train, in test and in the corpus, or twice in one set.
     Equal means equal after folding case, accents, punctuation and white space; near means that the longer text
-    has at least 60 % of the runs of three words of the shorter one. Findings are no failure: the exit code is 0
-    when the data could be read, and 2 when it cannot be used.
+    has at least 60 % of the runs of three words of the shorter one. Every bad row is listed. Findings are no
+    failure: the exit code is 0 when the data can be used, and 2 when it cannot, as with bad rows that no
+    --skip-bad-rows leaves out.
 
     For example:
 
@@ -48,20 +51,32 @@ def data_check(
         valid: Labelled rows to choose by.
         test: Labelled rows to measure on.
         task: What the labels are; translation reads pairs.
+        tokenizer: The directory of the tokenizer, or of a run that has it, to count tokens by (default: one that is
+            trained on these rows).
+        length: Tokens that are read of a text: says how many are cut.
     """
     from headstart.config.reading import Reading
     from headstart.data.check import check_data
 
+    if length is not None and length < 1:
+        raise UserError(f"--length {length}", fix="give 1 or more")
     given = {"train": train, "valid": valid, "test": test}
     paths = {name: path for name, path in given.items() if path is not None}
     with byte_progress(corpus) as bar:
         if corpus:
             bar.stage("reading the corpus")
-        report = check_data(paths, corpus, task=task, reading=Reading(**reading.given()), on_bytes=bar.advance)
+        how = Reading(**reading.given())
+        report = check_data(
+            paths, corpus, task=task, reading=how, tokenizer=tokenizer, length=length or 0, on_bytes=bar.advance
+        )
     if common.json:
         print(json.dumps(report.as_json(), indent=2))
     else:
         _print_page(report)
+    if report.bad_rows and not how.skip_bad_rows:
+        first = report.bad_rows[0][1]
+        more = f"; {len(report.bad_rows):,} bad rows in all, listed above" if len(report.bad_rows) > 1 else ""
+        raise UserError(first.what + more, where=first.where, fix=f"{first.fix}; or --skip-bad-rows", code="bad-row")
 
 
 def _print_page(report: "DataReport") -> None:
@@ -78,7 +93,21 @@ def _print_page(report: "DataReport") -> None:
         table.add_row(*(Text(visible(cell)) for cell in cells))
     console.print(table)
 
-    console.print("\nLabels", style="bold")
+    if report.bad_rows:
+        console.print("\nBad rows", style="bold")
+    for name, row in report.bad_rows:
+        console.print(visible(f"  {name}: {row.where}: {row.what}"))
+
+    if report.sets:
+        console.print("\nLengths", style="bold")
+        console.print(visible(f"  in tokens, counted by {report.tokenizer}"))
+    for name, facts in report.sets.items():
+        tokens, cut = facts.lengths.tokens, facts.lengths.cut
+        longer = ", ".join(f"{share:.1%} are longer than {length:,}" for length, share in cut.items())
+        spread = f"median {tokens['median']:,}, 95 % up to {tokens['p95']:,}, the longest {tokens['longest']:,}"
+        console.print(f"  {name}: {spread}; {longer}")
+
+    console.print("\nWarnings", style="bold")
     for name, warning in report.warnings:
         console.print(visible(f"  {name}: {warning.message}"))
     if not report.warnings:
@@ -93,7 +122,7 @@ def _print_page(report: "DataReport") -> None:
 
 
 def _classes(counts: dict[str, int]) -> str:
-    listed = [f"{_short(label, 20)}: {count:,}" for label, count in counts.items()]
+    listed = [f"{_short(visible_spaces(label), 20)}: {count:,}" for label, count in counts.items()]
     more = f" … {len(listed)} in all" if len(listed) > 8 else ""
     return ", ".join(listed[:8]) + more
 
@@ -120,20 +149,48 @@ def _short(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
+# What to do about each kind of warning.
+_FIXES = {
+    "conflicting_labels": "Decide on one label for each text that has several.",
+    "similar_labels": "Write the labels that are the same class in one way: they count as different classes.",
+    "likely_typo": "Correct the labels that are typos: each is a class of its own.",
+    "single_row_class": "Give classes of one row more rows, or merge them with others.",
+    "imbalance": "Compare by macro-F1, as a study then does by itself.",
+    "cut_texts": "Give a larger --length, where the model reads as much, or split long texts.",
+    "repeated_label": "Name each label of a row once.",
+}
+
+
 def _advice(report: "DataReport") -> Iterator[str]:
+    """What fits these findings, each once."""
+    if report.bad_rows:
+        yield "Correct the bad rows, or give --skip-bad-rows, which leaves them out."
+    kinds = {warning.kind for _, warning in report.warnings}
+    yield from (fix for kind, fix in _FIXES.items() if kind in kinds)
     counts = report.leaks.counts
-    leaks = {name.removeprefix("near_") for name, count in counts.items() if count}
-    if any("_in_train" in name or "_in_valid" in name for name in leaks):
-        yield "Drop these rows from the earlier set, or give each score with and without them."
-    if any(name.endswith("_in_corpus") for name in leaks):
-        yield "Drop these texts from the corpus: what is pretrained on its test texts is not measured fairly."
-    if any(name.endswith("_repeats") for name in leaks):
-        yield "Repeats weigh double in training, and in test they make an interval look narrower than it is."
+    for name in (name for name in counts if not name.startswith("near_")):
+        equal, near, (of, _, other) = counts[name], counts.get(f"near_{name}", 0), name.partition("_in_")
+        if other == "corpus" and (equal or near):
+            why = f"what is pretrained on texts of {of} is not measured fairly by them"
+            yield f"Drop the texts of {of} from the corpus: {why}."
+        elif other and equal:
+            yield f"Drop these rows from {other}, or give each score on {of} with and without them."
+        elif other and near:
+            yield f"Look at the near-duplicates of {of} in {other}: keep those in {of} alone that say the same."
+    repeated = [name.removesuffix("_repeats") for name in counts if name.endswith("_repeats") and counts[name]]
+    repeated = [name for name in repeated if not name.startswith("near_")]
+    if {"train", "corpus"} & set(repeated):
+        yield "Drop the repeats: they weigh double in training."
+    if {"valid", "test"} & set(repeated):
+        yield (
+            f"Drop the repeats of {' and '.join(n for n in repeated if n in ('valid', 'test'))}: an interval over "
+            + ("them looks narrower than it is.")
+        )
     if any(counts.values()):
         yield "--json lists the row numbers, from 0."
 
 
-def demo(*, out: Path, null: Switch = False, common: CommonFlags = Common()) -> None:
+def demo(*, out: OutPath, null: Switch = False, common: CommonFlags = Common()) -> None:
     """Write the embedded corpus as files: French book reviews, with and without labels, and their English.
 
     A grammar makes it, so the answer is known: the unlabelled reviews can teach what a few labels cannot. With

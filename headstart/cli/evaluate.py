@@ -19,7 +19,17 @@ from headstart.cli.consoles import (
     table_console,
     write_picture,
 )
-from headstart.cli.options import BEAM, RUN_READING, BeamFlags, Common, CommonFlags, RunPath, RunReadingFlags, conflict
+from headstart.cli.options import (
+    BEAM,
+    RUN_READING,
+    BeamFlags,
+    Common,
+    CommonFlags,
+    Length,
+    RunPath,
+    RunReadingFlags,
+    conflict,
+)
 from headstart.config.generation import BEAM_OF_FIVE
 from headstart.errors import visible
 from headstart.progress import progress_bar
@@ -39,7 +49,7 @@ def evaluate(
     run: RunPath,
     *,
     data: str,
-    length: int | None = None,
+    length: Length = None,
     mistakes: Path | None = None,
     picture: Path | None = None,
     generation: BeamFlags = BEAM,
@@ -170,7 +180,7 @@ def compare(
     second: RunPath,
     *,
     data: str,
-    length: int | None = None,
+    length: Length = None,
     generation: BeamFlags = BEAM,
     reading: RunReadingFlags = RUN_READING,
     common: CommonFlags = Common(),

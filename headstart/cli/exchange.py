@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from headstart.cli.consoles import log
-from headstart.cli.options import Common, CommonFlags, RunPath, Switch, conflict
+from headstart.cli.options import Common, CommonFlags, Length, OutPath, RunPath, Switch, conflict
 from headstart.errors import visible
 
 FamilyName = Literal[
@@ -15,7 +15,7 @@ FamilyName = Literal[
 
 def export(
     run: RunPath,
-    directory: Path,
+    directory: OutPath,
     *,
     to: Literal["huggingface", "onnx"],
     family: FamilyName | None = None,
@@ -55,7 +55,7 @@ def export(
 
 
 def import_(
-    directory: Path, *, out: Path, pairs: Switch = False, length: int | None = None, common: CommonFlags = Common()
+    directory: Path, *, out: OutPath, pairs: Switch = False, length: Length = None, common: CommonFlags = Common()
 ) -> None:
     """Make a run of a Hugging Face checkpoint in a local directory: fine-tune, study, generate, serve it.
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from headstart.inference.attention_maps import AttentionMaps
     from headstart.runs.load import LoadedRun
 
+# What a picture shows, and what a layer is measured at.
+MOST_SHOWN, MOST_MEASURED = 2_048, 16_384
+
 
 def mask(
     *,
@@ -47,9 +50,9 @@ def mask(
     form = form_of_picture(out, ".svg", ".png")
     words = text.split() if text else None
     length = left_padding + len(words) + right_padding if words else length
-    if length < 1 or left_padding < 0 or right_padding < 0 or left_padding + right_padding > length:
+    if not 1 <= length <= MOST_SHOWN or min(left_padding, right_padding) < 0 or left_padding + right_padding > length:
         what = f"{left_padding} + {right_padding} positions of padding in a length of {length}"
-        raise UserError(what, fix="give a length of at least 1, and padding within it")
+        raise UserError(what, fix=f"give a length of 1 to {MOST_SHOWN:,}, and padding within it")
     if documents and (sum(documents) != length or min(documents) < 1):
         what = f"documents of {', '.join(map(str, documents))} positions in a length of {length}"
         raise UserError(what, fix="give positive lengths whose sum is the length")
@@ -94,8 +97,9 @@ def positions(
         length: How many positions.
     """
     form = form_of_picture(out, ".svg", ".png")
-    if width < 1 or length < 2:
-        raise UserError(f"width {width} and length {length}", fix="give a width from 1 and a length from 2")
+    if not (1 <= width <= MOST_SHOWN and 2 <= length <= MOST_SHOWN):
+        fix = f"give a width from 1 and a length from 2, to {MOST_SHOWN:,}"
+        raise UserError(f"width {width} and length {length}", fix=fix)
     import torch
 
     from headstart.model.positions import sinusoids
@@ -202,9 +206,11 @@ def cost(
     """
     form = form_of_picture(out, ".svg", ".png")
     is_rising = list(lengths) == sorted(set(lengths))
-    if min(width, kernel, heads, lengths[0]) < 1 or width % heads or not is_rising:
+    given = (width, kernel, heads, *lengths)
+    if not 1 <= min(given) <= max(given) <= MOST_MEASURED or width % heads or not is_rising:
         what = f"width {width}, kernel {kernel}, heads {heads}, lengths {', '.join(map(str, lengths))}"
-        raise UserError(what, fix="give positive numbers, heads that divide the width, and rising lengths")
+        fix = f"give numbers of 1 to {MOST_MEASURED:,}, heads that divide the width, and rising lengths"
+        raise UserError(what, fix=fix)
     costs = _measured(width, kernel, heads, lengths, common)
     from headstart.report.explain_charts import cost_chart
 

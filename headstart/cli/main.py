@@ -1,6 +1,10 @@
 """The command `headstart`: finds the verb, and turns what goes wrong into a message and an exit code."""
 
+import codecs
+import contextlib
 import importlib
+import io
+import json
 import os
 import sys
 from typing import Any
@@ -12,7 +16,8 @@ from rich.console import Console
 
 from headstart import __version__
 from headstart.config.toml import read_toml
-from headstart.errors import HeadstartError, UserError, nearest, visible
+from headstart.errors import HeadstartError, IntegrityError, UserError, nearest, visible
+from headstart.storage.exhaustion import try_again
 
 # Each verb and its function. A verb's module is imported when it is called, or asked for its help.
 VERBS = {
@@ -41,6 +46,8 @@ VERBS = {
     "explain attention": "headstart.cli.explain:attention",
     "explain cost": "headstart.cli.explain:cost",
 }
+
+CLOSED_PIPE = 141  # 128 + SIGPIPE, as a shell has it
 
 # What the verbs of two words have in common.
 GROUPS = {
@@ -92,32 +99,76 @@ def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     arguments = ["/dev/stdin" if argument == "-" else argument for argument in arguments]
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="headstart-escapes")
     try:
-        _refuse_ranks(arguments)
+        code = _answer(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what stands behind it may fail only now
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except (Exception, SystemExit) as error:
+        if _is_closed_pipe(error):
+            _drop_output()
+            return CLOSED_PIPE
+        # An error of the file that was read or written may be the system's.
+        cause = error.__cause__ if isinstance(error, UserError | IntegrityError) else error
+        lacking = try_again(cause, getattr(error, "where", ""))
+        error = lacking or error
+        if not isinstance(error, HeadstartError) or "--debug" in arguments:
+            raise
+        _report(error)
+        if lacking:
+            _drop_output()  # what is still to be written would fail at the end once more
+        return error.exit_code
+
+
+def _answer(arguments: list[str]) -> int:
+    _refuse_ranks(arguments)
+    try:
         result: Any = application(arguments)(
             arguments, exit_on_error=False, print_error=False, result_action="return_value"
         )
         return result if isinstance(result, int) else 0
     except CycloptsError as error:
-        if not is_first_rank():
-            return 2
-        asked = next((verb for verb in VERBS if arguments[: verb.count(" ") + 1] == verb.split()), "")
-        console.print(f"headstart [usage]: {visible(str(error))}", style="red", markup=False)
-        console.print(f"try: headstart {asked} --help".replace("  ", " "), markup=False)
+        if is_first_rank():
+            asked = next((verb for verb in VERBS if arguments[: verb.count(" ") + 1] == verb.split()), "")
+            console = _console()
+            console.print(f"headstart [usage]: {visible(str(error))}", style="red", markup=False)
+            console.print(f"try: headstart {asked} --help".replace("  ", " "), markup=False)
         return 2
-    except HeadstartError as error:
-        if "--debug" in arguments:
-            raise
-        if is_first_rank() or error.is_of_one_rank:
-            rank = f"rank {os.environ['RANK']}: " if error.is_of_one_rank else ""
-            console.print(f"headstart [{error.code}]: {rank}{error.text}", style="red", markup=False)
-        return error.exit_code
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+
+
+def _console() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def _report(error: HeadstartError) -> None:
+    if is_first_rank() or error.is_of_one_rank:
+        rank = f"rank {os.environ['RANK']}: " if error.is_of_one_rank else ""
+        with contextlib.suppress(OSError, SystemExit):  # standard error may be gone too
+            _console().print(f"headstart [{error.code}]: {rank}{error.text}", style="red", markup=False)
+
+
+def _is_closed_pipe(error: BaseException) -> bool:
+    """Whether the reader of our output has gone, as `head` does; rich makes an exit of it."""
+    return isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError)
+
+
+def _drop_output() -> None:
+    with contextlib.suppress(OSError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        return 130
+
+
+def _escapes(error: UnicodeError) -> tuple[str, int]:
+    """Characters that standard output has no code for, as JSON writes them."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error("headstart-escapes", _escapes)
 
 
 def is_first_rank() -> bool:

@@ -11,10 +11,10 @@ from cyclopts import Group, Parameter, Token
 
 from headstart.config import training
 from headstart.config.generation import BEAM_OF_FIVE, SAMPLED, GenerationConfig, Seed
-from headstart.config.model import HeadConfig, ModelConfig
+from headstart.config.model import MOST_LENGTH, HeadConfig, ModelConfig
 from headstart.config.presets import PRESETS
 from headstart.config.reading import Reading
-from headstart.config.schema import Setting, fields_of
+from headstart.config.schema import Bound, Setting, fields_of
 from headstart.config.training import Device, MachineConfig, Precision, TrainingSettings
 from headstart.errors import UserError
 
@@ -32,6 +32,24 @@ def _split(kind: type[int] | type[float] | type[str]) -> Parameter:
 
     return Parameter(converter=converter, n_tokens=1, negative="")
 
+
+def in_bounds(name: str, bound: Bound) -> Parameter:
+    """What a number may be that a flag gives, and that is no setting of a run."""
+
+    def validate(_: Any, value: Any) -> None:
+        if value is not None:
+            bound.check(name, value)
+
+    return Parameter(validator=validate)
+
+
+def _named(_: Any, tokens: Sequence[Token]) -> Path:
+    if not tokens[-1].value.strip():  # which pathlib takes for the current directory
+        raise ValueError("give a name")
+    return Path(tokens[-1].value)
+
+
+OutPath = Annotated[Path, Parameter(converter=_named, n_tokens=1)]
 
 # Lists are written with commas: 50,200,1600 or causal,masked or 1e-4,3e-4.
 Numbers = Annotated[tuple[int, ...], _split(int)]
@@ -124,6 +142,7 @@ def conflict(what: str, fix: str) -> UserError:
 # ---- arguments and groups that several verbs have ---------------------------------------------------------------
 
 RunPath = Annotated[Path, Parameter(help="A run's directory.")]
+Length = Annotated[int | None, in_bounds("length", Bound(1, MOST_LENGTH))]
 PicturePath = Annotated[Path, Parameter(help="The file to write: .svg or .png.")]
 TextFile = Annotated[str, Parameter(help=(
     "A text a line, or .jsonl, .csv, .tsv or .parquet with a column of texts (text_a and text_b for pairs)."
@@ -156,7 +175,10 @@ class Common:
 
     def __post_init__(self) -> None:
         """What was not given has the setting's default; `given` has what was."""
-        object.__setattr__(self, "given", {n: getattr(self, n) for n in _COMMON if getattr(self, n) is not None})
+        given = {name: getattr(self, name) for name in _COMMON if getattr(self, name) is not None}
+        for name in given.keys() - {"device"}:  # a plan names more devices
+            _COMMON[name].checked(given[name])
+        object.__setattr__(self, "given", given)
         for name in _COMMON.keys() - self.given.keys() - {"threads"}:
             object.__setattr__(self, name, _COMMON[name].default)
 

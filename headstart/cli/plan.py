@@ -13,12 +13,12 @@ from rich.console import Console
 
 from headstart.cli import options, plan_tables
 from headstart.cli.consoles import table_console
-from headstart.cli.options import Common, Paths, PresetName, Switch, conflict
+from headstart.cli.options import Common, Length, Paths, PresetName, Switch, conflict, in_bounds
 from headstart.config.defaults import PRESET
-from headstart.config.model import HeadConfig, HeadKind, usual_pooling
+from headstart.config.model import MOST_LENGTH, HeadConfig, HeadKind, usual_pooling
 from headstart.config.presets import preset as preset_config
-from headstart.config.schema import settings
-from headstart.config.training import TokenizerConfig, TrainingSettings, seconds_in
+from headstart.config.schema import POSITIVE, Bound, settings
+from headstart.config.training import MOST_BATCH, TokenizerConfig, TrainingSettings, seconds_in
 from headstart.errors import UserError
 from headstart.hardware import first_gpu
 from headstart.planning import calibration, choice, machines
@@ -50,6 +50,11 @@ class PlanCommon(Common):
     """Where to compute: auto, cpu, cuda (this machine's), or h200, a100, rtx4090, t4, 1050ti …, cpu:2."""
 
 
+Batch = Annotated[int | None, in_bounds("batch", Bound(1, MOST_BATCH))]
+TargetLength = Annotated[int | None, in_bounds("target-length", Bound(1, MOST_LENGTH))]
+Document = Annotated[int | None, in_bounds("document", Bound(1, MOST_LENGTH))]
+Tokens = Annotated[int | None, in_bounds("tokens", POSITIVE)]
+
 PlanFlags = Annotated[PlanCommon, Parameter(name="*", group=Group("Common", sort_key=90))]
 _COMMON = PlanCommon()
 
@@ -59,14 +64,14 @@ def plan(
     preset: PresetName = PRESET,
     head: HeadKind | None = None,
     freeze: Freeze | None = None,
-    batch: int | None = None,
-    length: int | None = None,
-    target_length: int | None = None,
+    batch: Batch = None,
+    length: Length = None,
+    target_length: TargetLength = None,
     reading: TextLayout | None = None,
-    document: int | None = None,
+    document: Document = None,
     average: Switch = False,
     corpus: Paths = (),
-    tokens: int | None = None,
+    tokens: Tokens = None,
     budget: str | None = None,
     utilisation: float | None = None,
     memory: float | None = None,
@@ -140,9 +145,6 @@ def plan(
     is_paper = preset == PAPER_PRESET and kind == "translation"
     length = length or (PAPER_LENGTH if is_paper else config.context)
     batch = batch or (PAPER_TOKENS // length if is_paper else DEFAULT_BATCH)
-    for name, value in (("batch", batch), ("length", length)):
-        if value < 1:
-            raise UserError(f"{name} is {value}", fix=f"give --{name} of at least 1")
     work = Workload(
         config=config, head=HeadConfig(kind=kind, **{"pooling": usual_pooling(config), **head_flags.given()}),
         batch=batch, lengths=Lengths(length, (target_length or length) if config.decoder_depth else 0),

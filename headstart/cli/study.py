@@ -37,7 +37,7 @@ def study(
     jobs: int | None = None,
     engine: Literal["processes", "ray"] = "processes",
     ray_address: str | None = None,
-    out: Path | None = None,
+    out: options.OutPath | None = None,
     plan: Switch = False,
     reading: options.ReadingFlags = options.READING,
     overrides: options.ModelFlags = options.MODEL,
@@ -137,12 +137,13 @@ def _command() -> list[str]:
 
 
 def _print(record: "StudyRecord", report: Path) -> None:
-    """The verdict and a table: accuracy by arm and budget."""
+    """The verdict and a table: the metric by arm and budget."""
     for sentence in record.verdict:
         print(visible(sentence))
-    scores = {(score.arm, score.budget): score.accuracy for score in record.scores}
-    width = max(len(arm.name) for arm in record.arms)
-    print(f"\n{'accuracy, %':<{width}}" + "".join(f"{f'{budget:,} labels':>24}" for budget in record.budgets))
+    scores = {(score.arm, score.budget): record.of_metric(score) for score in record.scores}
+    title = f"{record.metric_title}, %"
+    width = max(len(title), *(len(arm.name) for arm in record.arms))
+    print(f"\n{title:<{width}}" + "".join(f"{f'{budget:,} labels':>24}" for budget in record.budgets))
     for arm in record.arms:
         cells = []
         for budget in record.budgets:
@@ -151,7 +152,9 @@ def _print(record: "StudyRecord", report: Path) -> None:
         print(f"{arm.name:<{width}}" + "".join(f"{cell:>24}" for cell in cells))
     print(f"\n{report}")
     if (kept := record.kept_model) is not None:
-        reach = f", about {100 * kept.accuracy.value:.1f} %" if kept.accuracy else ""
+        reached = record.of_metric(kept)
+        unit = "%" if record.metric == "accuracy" else f"% {record.metric_title}"
+        reach = f", about {100 * reached.value:.1f} {unit}" if reached else ""
         which = f"the best arm on valid, {kept.arm} with {kept.budget:,} labels{reach}"
         print(visible(f"To use {which}: headstart predict {report.parent} texts.txt"))
 

@@ -14,20 +14,33 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from headstart.cli.consoles import byte_progress, plain_table
-from headstart.cli.options import CORPUS_READING, Common, CommonFlags, CorpusReadingFlags, Words, conflict
+from headstart.cli.options import (
+    CORPUS_READING,
+    Common,
+    CommonFlags,
+    CorpusReadingFlags,
+    OutPath,
+    Words,
+    conflict,
+    in_bounds,
+)
+from headstart.config.schema import Bound
+from headstart.config.training import MOST_PIECES, TokenizerConfig
 from headstart.data.readers.sources import is_stdin
 from headstart.errors import UserError, visible
 
 if TYPE_CHECKING:
     from headstart.tokenizers.diagnosis import Diagnosis
 
+Vocab = Annotated[int, in_bounds("vocab", Bound(1, MOST_PIECES))]
+
 
 def tokenizer(
     *files: Annotated[str, Parameter(allow_leading_hyphen=True)],
-    vocab: int = 8_000,
+    vocab: Vocab = TokenizerConfig.vocab,
     kind: Literal["bpe", "unigram", "wordpiece", "char"] = "bpe",
     normalise: Words | None = None,
-    out: Path | None = None,
+    out: OutPath | None = None,
     existing: Annotated[Path | None, Parameter(name="--tokenizer")] = None,
     reading: CorpusReadingFlags = CORPUS_READING,
     common: CommonFlags = Common(),

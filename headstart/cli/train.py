@@ -41,7 +41,7 @@ COMMAND = CommandOptions()
 def pretrain(
     *,
     corpus: Annotated[options.Files, Parameter(help=CorpusFiles.sentence("corpus"))],
-    out: Path | None = None,
+    out: options.OutPath | None = None,
     own: options.PretrainFlags = options.PRETRAIN,
     reading: options.CorpusReadingFlags = options.CORPUS_READING,
     training: options.TrainingFlags = options.TRAINING,
@@ -70,7 +70,7 @@ def pretrain(
 def finetune(
     *,
     train: Annotated[str, Parameter(help=LabelledFiles.sentence("train"))],
-    out: Path | None = None,
+    out: options.OutPath | None = None,
     own: options.FinetuneFlags = options.FINETUNE,
     reading: options.LabelledReadingFlags = options.LABELLED_READING,
     training: options.TrainingFlags = options.TRAINING,

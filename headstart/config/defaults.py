@@ -15,3 +15,4 @@ FINETUNE_EPOCHS = 10.0  # of classification and of translation
 # Held out of what is given, where no validation or test set is.
 VALID_SHARE, TEST_SHARE = 0.1, 0.2
 MASK_PROB = 0.15  # BERT's share of hidden tokens
+RARE = 0.1  # share of the rows below which a class hardly counts in accuracy

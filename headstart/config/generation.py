@@ -5,7 +5,7 @@ from typing import Annotated
 from headstart.config.schema import COUNT, POSITIVE, Bound, Settings
 from headstart.errors import UserError
 
-MOST_TOKENS, MOST_TEXTS = 100_000, 100
+MOST_TOKENS, MOST_TEXTS, MOST_BEAM = 100_000, 100, 100
 BEAM = 5  # of a translation
 
 # Logits are divided by the temperature, and summed probabilities compared with top_p, in fp32.
@@ -23,7 +23,7 @@ class Seed(Settings):
 class BeamSearch(Settings):
     """The search for the most probable text."""
 
-    beam: Annotated[int, POSITIVE] | None = None
+    beam: Annotated[int, Bound(1, MOST_BEAM)] | None = None
     """Search for the most probable text with this many hypotheses (1: greedy)."""
 
     # Beyond 10 the length alone would decide, and its powers leave the range of a float.
@@ -34,7 +34,7 @@ class BeamSearch(Settings):
 class GenerationConfig(BeamSearch, Seed):
     """How the next token is chosen, and when a text ends; the default is greedy."""
 
-    count: int = 1
+    count: Annotated[int, Bound(1, MOST_BEAM)] = 1
     """Number of texts: independent samples, or the best of the beam."""
 
     temperature: Annotated[float, Bound(0, MOST_TEMPERATURE)] = 0.0

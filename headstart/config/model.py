@@ -1,44 +1,46 @@
 """What a model is: the settings of the base and of the head. Nothing here needs torch."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from headstart.config.schema import POSITIVE, Bound, Settings
-from headstart.errors import UserError
+from headstart.config.schema import BELOW_ONE, Bound, Settings, fields_of
+from headstart.errors import UserError, nearest
 
-SIZE, COUNT, DROPOUT = Bound(1), Bound(), Bound(0, 0.999999)
+# Beyond what anyone has trained, and within what a plan can be made of and a file can hold.
+MOST_VOCAB, MOST_WIDTH, MOST_DEPTH, MOST_LENGTH, MOST_CLASSES = 10**7, 10**6, 1_000, 10**6, 10**6
 
 
 class ModelConfig(Settings):
     """The shape of a base: embedding, positions, blocks. Every field can be overridden, in Python and as a flag."""
 
-    vocab: Annotated[int, COUNT] = 0
+    vocab: Annotated[int, Bound(0, MOST_VOCAB)] = 0
     """Size of the vocabulary, special tokens included; the tokenizer gives it."""
 
-    target_vocab: Annotated[int, COUNT] = 0
+    target_vocab: Annotated[int, Bound(0, MOST_VOCAB)] = 0
     """Size of the target's own vocabulary in an encoder-decoder (0: source and target share one)."""
 
-    width: Annotated[int, SIZE]
+    width: Annotated[int, Bound(1, MOST_WIDTH)]
     """Width of the embedding and of every layer (d)."""
 
-    depth: Annotated[int, SIZE]
+    depth: Annotated[int, Bound(1, MOST_DEPTH)]
     """Number of blocks; in an encoder-decoder, of the encoder (L)."""
 
-    decoder_depth: Annotated[int, COUNT] = 0
+    decoder_depth: Annotated[int, Bound(0, MOST_DEPTH)] = 0
     """Number of decoder blocks (M); 0 means a single stack."""
 
-    heads: Annotated[int, SIZE]
+    heads: Annotated[int, Bound(1, MOST_WIDTH)]
     """Attention heads; they divide the width."""
 
-    kv_heads: Annotated[int, COUNT] = 0
+    kv_heads: Annotated[int, Bound(0, MOST_WIDTH)] = 0
     """Heads of the keys and values; they divide the heads, which share them in groups (0: as many as heads)."""
 
-    ffn: Annotated[int, SIZE]
+    ffn: Annotated[int, Bound(1, 4 * MOST_WIDTH)]
     """Inner width of the feed-forward layer (f)."""
 
-    context: Annotated[int, SIZE] = 512
+    context: Annotated[int, Bound(1, MOST_LENGTH)] = 512
     """Longest sequence; only learned positions cannot go beyond it (T)."""
 
-    segments: Annotated[int, COUNT] = 0
+    segments: Annotated[int, Bound(0, 1_000)] = 0
     """Number of segment embeddings (BERT: 2); 0 for none."""
 
     direction: Literal["causal", "bidirectional"] = "causal"
@@ -47,7 +49,7 @@ class ModelConfig(Settings):
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     """How the model knows where a token stands."""
 
-    rotary_base: Annotated[float, Bound(1, is_open=True)] = 10_000.0
+    rotary_base: Annotated[float, Bound(1, 1e12, is_open=True)] = 10_000.0
     """The base of the angles of rotary positions: a larger one turns more slowly."""
 
     norm: Literal["layer", "rms"] = "layer"
@@ -56,7 +58,7 @@ class ModelConfig(Settings):
     norm_place: Literal["pre", "post"] = "pre"
     """Normalise before each sublayer (with one more at the end) or after each residual sum, as in 2017."""
 
-    norm_epsilon: float = 1e-5
+    norm_epsilon: Annotated[float, Bound(1e-20, 1)] = 1e-5
     """What is added to the variance before the root."""
 
     embedding_norm: bool = False
@@ -68,13 +70,13 @@ class ModelConfig(Settings):
     bias: bool = True
     """Whether linear layers and norms have biases."""
 
-    dropout: Annotated[float, DROPOUT] = 0.0
+    dropout: Annotated[float, BELOW_ONE] = 0.0
     """Dropout on the embedding, on every residual branch and before a classifier."""
 
-    attention_dropout: Annotated[float, DROPOUT] = 0.0
+    attention_dropout: Annotated[float, BELOW_ONE] = 0.0
     """Dropout on the attention weights."""
 
-    ffn_dropout: Annotated[float, DROPOUT] = 0.0
+    ffn_dropout: Annotated[float, BELOW_ONE] = 0.0
     """Dropout inside the feed-forward layer."""
 
     scale_embedding: bool = False
@@ -126,6 +128,18 @@ class ModelConfig(Settings):
         return self.target_vocab or self.vocab
 
 
+def model_fields(given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """Fields of a model that were given, each checked, though a start or an objective may decide it; None is none."""
+    known, fields = fields_of(ModelConfig), {}
+    for key, value in given.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            raise UserError(f"no model field {key!r}", where=where, fix=nearest(key, known), code="unknown-name")
+        if value is not None:
+            fields[name] = known[name].checked(value, where)
+    return fields
+
+
 def _check_divides(what: str, part: int, of_what: str, whole: int, flag: str) -> None:
     if whole % part:
         divisors = [str(n) for n in range(1, min(whole, 64) + 1) if whole % n == 0]
@@ -152,7 +166,7 @@ class HeadConfig(PoolingChoice):
     kind: HeadKind = "lm"
     """What the head predicts."""
 
-    classes: Annotated[int, POSITIVE] = 2
+    classes: Annotated[int, Bound(1, MOST_CLASSES)] = 2
     """Outputs of a classification or multilabel head (C); values of a regression head."""
 
     def pooling_for(self, config: ModelConfig) -> Pooling:

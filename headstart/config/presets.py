@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headstart.config.model import ModelConfig
+from headstart.config.model import ModelConfig, model_fields
 from headstart.config.schema import fields_of, takes
 from headstart.errors import UserError, nearest
 
@@ -42,6 +42,4 @@ def preset(name: str, **overrides: Any) -> ModelConfig:
     """The configuration of a preset, with fields overridden; None leaves a field as the preset has it."""
     if name not in PRESETS:
         raise UserError(f"no preset {name!r}", fix=nearest(name, PRESETS), code="unknown-name")
-    for key in overrides.keys() - ModelConfig.names():
-        raise UserError(f"no model field {key!r}", fix=nearest(key, ModelConfig.names()), code="unknown-name")
-    return ModelConfig(**{**PRESETS[name], **{k: v for k, v in overrides.items() if v is not None}})
+    return ModelConfig(**{**PRESETS[name], **model_fields(overrides)})

@@ -1,7 +1,7 @@
 """What makes a run what it is, as resolved: config.toml."""
 
 from dataclasses import field
-from typing import Literal
+from typing import Annotated, Literal
 
 from headstart.config import training
 from headstart.config.model import HeadConfig, ModelConfig
@@ -16,7 +16,7 @@ FrameName = Literal["causal", "masked", "roberta", "marian"]
 class DataConfig(training.CorpusFiles, training.LabelledFiles, training.LabelSubset, training.Shuffling, Reading):
     """Where the examples come from, and how they are read."""
 
-    weights: list[float] = field(default_factory=list)
+    weights: Annotated[list[float], training.WEIGHT] = field(default_factory=list)
     """How often the blocks of each file of the corpus come in an epoch (empty: all once)."""
 
     fingerprint: str = ""
@@ -27,7 +27,10 @@ class TranslationConfig(training.BatchTokens, training.TranslationOptions):
     """What a translation run has besides; of the target's own tokenizer the fingerprint."""
 
 
-class RunConfig(training.TextLength, training.BatchSize, training.Freezing, training.Start, training.EmbeddingInit):
+class RunConfig(
+    training.TextLength, training.BatchSize, training.ClassWeighting, training.Freezing, training.Start,
+    training.EmbeddingInit,
+):  # fmt: skip
     """All that makes a run what it is: config.toml. Of the start it has the digest of its weights."""
 
     objective: ObjectiveName

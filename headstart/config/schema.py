@@ -9,6 +9,8 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import math
+import numbers
 import sys
 import types
 import typing
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from headstart.errors import UserError, nearest
+from headstart.errors import UserError, nearest, visible
 
 T = TypeVar("T", bound="Settings")
 C = TypeVar("C")
@@ -33,14 +35,25 @@ class Bound(NamedTuple):
     def holds(self, value: float) -> bool:
         return self.low < value <= self.high if self.is_open else self.low <= value <= self.high
 
+    def check(self, name: str, value: float, where: str = "") -> None:
+        """Refuse a number that the setting, or the flag, of this name may not have."""
+        if not self.holds(value):
+            fix = f"give --{name.replace('_', '-')} a number {self}"
+            raise UserError(f"{name} is {_shown(value)}", where=where, fix=fix)
+
     def __str__(self) -> str:
-        low = f"above {self.low:g}" if self.is_open else f"from {self.low:g}"
-        return low if self.high >= 2**53 else f"{low} to {self.high:g}"
+        low = f"{'above' if self.is_open else 'from'} {_spelled(self.low)}"
+        return low if self.high >= 2**53 else f"{low} to {_spelled(self.high)}"
+
+
+def _spelled(number: float) -> str:
+    return f"{int(number):,}" if number == int(number) and abs(number) < 1e12 else f"{number:g}"
 
 
 COUNT = Bound(0, 2**53)
 POSITIVE = Bound(0, 2**53, is_open=True)
 SHARE = Bound(0, 1)
+BELOW_ONE = Bound(0, 0.999999)
 
 
 class Setting(NamedTuple):
@@ -57,25 +70,24 @@ class Setting(NamedTuple):
     def flag(self) -> str:
         return f"--{self.name.replace('_', '-')}"
 
-    def check(self, value: Any) -> None:
-        """Refuse a word that is no choice, or a number outside the bounds."""
-        if typing.get_origin(self.type) is typing.Literal and value not in typing.get_args(self.type):
-            choices = [str(choice) for choice in typing.get_args(self.type)]
-            raise UserError(f"{self.name} is {value!r}", fix=nearest(str(value), choices))
+    def checked(self, value: Any, where: str = "") -> Any:
+        """The value as its type; one of another type, a word that is no choice, a number out of bounds is refused."""
+        value = checked(value, self.type, f"{where}: {self.name}" if where else self.name)
         for number in value if isinstance(value, list | tuple) else [value]:
-            if self.bound and isinstance(number, int | float) and not self.bound.holds(number):
-                raise UserError(f"{self.name} is {number}", fix=f"give {self.flag} a number {self.bound}")
+            if self.bound and isinstance(number, int | float):
+                self.bound.check(self.name, number, where)
+        return value
 
     def is_unset(self, value: Any) -> bool:
         """Whether the value stands for "not given": a default that nobody may give, such as 0 steps."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return value == self.default and bool(self.bound and is_number and not self.bound.holds(value))
+        return is_number and value == self.default and bool(self.bound and not self.bound.holds(value))
 
 
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A part of the configuration: each subclass is a frozen dataclass, whose numbers are checked when it is made.
+    """A part of the configuration: each subclass is a frozen dataclass, whose fields are checked when it is made.
 
     An object knows which of its fields were given.
 
@@ -108,7 +120,7 @@ class Settings:
         for name, setting in fields_of(type(self)).items():
             value = getattr(self, name)
             if not setting.is_unset(value):
-                setting.check(value)
+                object.__setattr__(self, name, setting.checked(value))
 
     @classmethod
     def names(cls) -> set[str]:
@@ -178,15 +190,11 @@ def _fields_of(cls: Any) -> dict[str, Setting]:
 
 def settings(cls: type[T], given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> T:
     """A checked object from what was given; what was not given has the task's default, else the field's."""
-    known = fields_of(cls)
-    values = {}
-    for name, value in flat(given).items():
+    known, values = fields_of(cls), flat(given)
+    for name, value in values.items():
         if name not in known:
             raise UserError(f"unknown setting {name!r}", fix=nearest(name, known), code="unknown-name")
-        plain = list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
-        value = checked(plain, known[name].type, name)
-        known[name].check(value)
-        values[name] = value
+        values[name] = known[name].checked(value)  # what stands for "not given" too: it was given
     return cls(**{**(defaults or {}), **values})
 
 
@@ -234,7 +242,7 @@ def build(cls: type[C], data: Mapping[str, Any], where: str) -> C:
         name = key.replace("-", "_")
         if name not in known:
             raise UserError(f"unknown key {key!r}", where=where, fix=nearest(name, known), code="unknown-name")
-        values[name] = checked(value, known[name].type, f"{where}: {key}")
+        values[name] = value if known[name].is_unset(value) else known[name].checked(value, where)
     for name, setting in known.items():
         if name not in values and setting.default is dataclasses.MISSING:
             raise UserError(f"missing key {name!r}", where=where, fix=f"add {name} = …", code="missing")
@@ -242,6 +250,7 @@ def build(cls: type[C], data: Mapping[str, Any], where: str) -> C:
 
 
 def checked(value: Any, hint: Any, where: str) -> Any:
+    """The value as a type that a setting may have: numbers of numpy, paths and tuples become plain data."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         errors = []
@@ -252,17 +261,52 @@ def checked(value: Any, hint: Any, where: str) -> Any:
                 errors.append(error)
         raise errors[0]
     if origin is typing.Literal:
-        if value not in arguments:
-            fix = nearest(value, arguments) if isinstance(value, str) else f"one of {', '.join(arguments)}"
-            raise UserError(f"{value!r} is not one of its values", where=where, fix=fix)
+        if not isinstance(value, str) or value not in arguments:
+            fix = nearest(_shown(value).strip("'"), arguments)
+            raise UserError(f"{_shown(value)} is not one of its values", where=where, fix=fix)
         return value
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return build(typing.cast(type, hint), value, where)
     if origin in (list, tuple) and isinstance(value, list | tuple):
-        return origin(checked(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        kinds = itertools.repeat(arguments[0], len(value)) if origin is list else arguments
+        if origin is tuple and len(value) != len(arguments):
+            raise UserError(f"{_shown(value)} has {len(value)} values", where=where, fix=f"give {len(arguments)}")
+        pairs = enumerate(zip(value, kinds, strict=True))
+        return origin(checked(item, kind, f"{where}[{index}]") for index, (item, kind) in pairs)
+    if hint is str and isinstance(value, str | Path):
+        return _plain_text(str(value), where)
+    if hint is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return _as_float(value)
     if isinstance(hint, type) and type(value) is hint:
         return value
     expected = getattr(hint, "__name__", str(hint))
-    raise UserError(f"{value!r} is not of the expected type", where=where, fix=f"give a value of type {expected}")
+    fix = f"give a value of type {expected}"
+    raise UserError(f"{_shown(value)} is not of the expected type", where=where, fix=fix)
+
+
+def _as_float(number: Any) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _plain_text(text: str, where: str) -> str:
+    """Text that a file can hold: a name of bytes that are not UTF-8 has halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        fix = "rename the file, or give other words: settings are written as UTF-8"
+        raise UserError(f"{visible(text)} is not UTF-8", where=where, fix=fix, code="bad-text") from error
+    return text
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; Python refuses to write out an integer of thousands of digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "an integer of thousands of digits"
+    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -6,16 +6,18 @@ from typing import Annotated, Literal, get_args
 from headstart.config import training
 from headstart.config.defaults import PRESET
 from headstart.config.generation import Seed
-from headstart.config.model import DROPOUT, PoolingChoice
+from headstart.config.model import PoolingChoice
 from headstart.config.reading import DocumentSplit, RowReading
-from headstart.config.schema import POSITIVE, SHARE, Bound, Settings, fields_of
+from headstart.config.schema import BELOW_ONE, POSITIVE, SHARE, Bound, Settings, fields_of
 
 _UsualArm = Literal["majority", "tfidf", "lsa", "tfidf-lsa", "scratch", "frozen", "finetuned", "combined"]
 _OptionalArm = Literal["imported", "shuffled", "scratch-long"]
 ArmKind = Literal[_UsualArm, _OptionalArm]
+Metric = Literal["accuracy", "macro_f1"]
 
 KINDS: tuple[ArmKind, ...] = get_args(_UsualArm)
 OPTIONAL: tuple[ArmKind, ...] = get_args(_OptionalArm)
+MOST_SEEDS = 1_000  # each is a trial for every arm and budget
 STUDY_TIME = "30m"  # where data is given without a STUDY.toml
 BASELINES, PRETRAINED = ("majority", "tfidf", "lsa"), ("frozen", "finetuned", "combined", "shuffled")
 WITHOUT_STEPS = (*BASELINES, "tfidf-lsa", "combined")  # no network is trained for them
@@ -32,7 +34,7 @@ class TokenizerPart(training.TokenizerConfig):
 class Evaluations(Settings):
     """How often a run of a study is evaluated."""
 
-    evaluations: Annotated[int, POSITIVE] = 8
+    evaluations: Annotated[int, Bound(1, 10_000)] = 8
     """Points of the curve, at most."""
 
 
@@ -53,7 +55,8 @@ class PretrainPart(
 
 
 class FinetunePart(
-    training.LabelledFiles, training.Duration, training.BatchSize, training.TextLength, PoolingChoice,
+    training.LabelledFiles, training.Duration, training.BatchSize, training.ClassWeighting, training.TextLength,
+    PoolingChoice,
     training.OptimizerConfig, training.Schedule, training.Averaging, Evaluations,
     defaults={"evaluations": 10},
     sentences={
@@ -79,7 +82,7 @@ class FinetunePart(
     scratch_learning_rate: Annotated[float, Bound(0, 1, is_open=True)] | None = None
     """Learning rate of the arms from scratch, which want a higher one (not given: those of the other arms)."""
 
-    dropout: Annotated[float, DROPOUT] | None = None
+    dropout: Annotated[float, BELOW_ONE] | None = None
     """Dropout of the base and before the classifier in fine-tuning (not given: the model's)."""
 
 
@@ -105,14 +108,18 @@ class StudyPart(
     """What to compare: majority, tfidf, lsa, tfidf-lsa, scratch, frozen, finetuned, combined, shuffled, scratch-long
     (default: the first eight)."""
 
-    budgets: list[int] = field(default_factory=list)
+    budgets: Annotated[list[int], POSITIVE] = field(default_factory=list)
     """Numbers of labels (default: 50, 200, 800 and all)."""
 
-    seeds: Annotated[int, POSITIVE] = 5
+    seeds: Annotated[int, Bound(1, MOST_SEEDS)] = 5
     """How often each trial is repeated with another seed (3 in the demo)."""
 
-    pretrain_seeds: Annotated[int, POSITIVE] = 1
+    pretrain_seeds: Annotated[int, Bound(1, MOST_SEEDS)] = 1
     """Pretraining runs for each objective; trials of seed s take run s modulo this."""
+
+    metric: Literal["auto", Metric] = "auto"
+    """What arms are compared by and chosen by on valid: accuracy, macro_f1, or (auto) macro_f1 where the rarest class
+    has under a tenth of the rows of train, and under half of an even share."""
 
     start_reads: Literal["", "causal", "masked"] = ""
     """How the start reads its text: taken from it."""
@@ -133,13 +140,15 @@ class StudyConfig:
 PARTS = {
     "study": {
         **{n: n for n in ("time", "demo", "arms", "budgets", "seeds", "pretrain_seeds", "start", "preset", "fast")},
-        "objective": "objectives",
+        "objective": "objectives", "metric": "metric",
     },
     "tokenizer": {"tokenizer": "tokenizer"},
     "pretrain": {
         "pretrain_epochs": "epochs", "pretrain_steps": "steps", "batch_tokens": "batch_tokens", "length": "length",
     },
-    "finetune": {n: n for n in ("train", "valid", "test", "epochs", "batch", "learning_rates", "length")},
+    "finetune": {
+        n: n for n in ("train", "valid", "test", "epochs", "batch", "learning_rates", "length", "class_weights")
+    },
 }  # fmt: skip
 _CLASSES: tuple[type[Settings], ...] = (StudyPart, TokenizerPart, PretrainPart, FinetunePart)
 SETTINGS = {

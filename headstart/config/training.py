@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from headstart.config.defaults import MASK_PROB, VALID_SHARE
 from headstart.config.generation import BEAM, BeamSearch, Seed
-from headstart.config.model import PoolingChoice
+from headstart.config.model import MOST_LENGTH, PoolingChoice
 from headstart.config.reading import Reading
-from headstart.config.schema import COUNT, POSITIVE, SHARE, Bound, Settings, field
+from headstart.config.schema import BELOW_ONE, COUNT, POSITIVE, SHARE, Bound, Settings, field
 from headstart.errors import UserError
 
 # What these tasks have where nothing is given.
@@ -26,6 +26,10 @@ Task = Literal["classification", "multilabel", "regression", "translation"]
 StartInto = Literal["", "encoder", "decoder", "both"]
 TokenizerKind = Literal["bpe", "unigram", "wordpiece", "char"]
 
+# What a process can start, a tokenizer's trainer take, and a step count in 64 bits.
+MOST_THREADS, MOST_PIECES, MOST_EPOCHS, MOST_BATCH = 1_024, 10**6, 1e6, 10**8
+WEIGHT = Bound(0, 1_000, is_open=True)  # of a file of the corpus
+
 
 # ---- parts that trainings share ---------------------------------------------------------------------------
 
@@ -36,7 +40,7 @@ class Computing(Settings):
     precision: Precision = "auto"
     """Compute precision; auto looks at the device first."""
 
-    threads: Annotated[int, POSITIVE] = field(0, identity=False)
+    threads: Annotated[int, Bound(1, MOST_THREADS)] = field(0, identity=False)
     """CPU threads (default: all cores)."""
 
     fast: bool = field(False, identity=False)
@@ -70,7 +74,7 @@ class OptimizerConfig(Settings):
     weight_decay: Annotated[float, Bound(0, 100)] = 0.01
     """Weight decay of matrices; biases, norms and embeddings have none."""
 
-    betas: Annotated[tuple[float, float], SHARE] = (0.9, 0.98)
+    betas: Annotated[tuple[float, float], BELOW_ONE] = (0.9, 0.98)
     """AdamW betas."""
 
     layer_decay: Annotated[float, Bound(0, 1, is_open=True)] = 1.0
@@ -108,7 +112,7 @@ class Duration(TimeLimit):
     steps: Annotated[int, POSITIVE] = field(0, identity=False)
     """Updates of the weights. More than a finished run has extends it."""
 
-    epochs: Annotated[float, POSITIVE] = field(0.0, identity=False)
+    epochs: Annotated[float, Bound(0, MOST_EPOCHS, is_open=True)] = field(0.0, identity=False)
     """Passes over the data, instead of steps (default: 10 in fine-tuning; in pretraining 1, or with the recipe's shape
     as many as pay, in half an hour at most)."""
 
@@ -134,14 +138,14 @@ class Averaging(Settings):
     """Weights to evaluate and to end with: the last ones, an exponential moving average, or the mean over the last
     fifth of the steps."""
 
-    average_decay: Annotated[float, SHARE] = 0.999
+    average_decay: Annotated[float, BELOW_ONE] = 0.999
     """Decay of the moving average."""
 
 
 class LoopConfig(Duration, Schedule, Averaging, Seed):
     """How the loop runs."""
 
-    accumulate: Annotated[int, POSITIVE] = 1
+    accumulate: Annotated[int, Bound(1, MOST_BATCH)] = 1
     """Micro-batches that a batch is split into, to save memory; the result differs by rounding only."""
 
     clip: Annotated[float, Bound()] = 1.0
@@ -216,7 +220,7 @@ class TokenizerConfig(Settings):
     tokenizer: str = ""
     """A tokenizer's directory (default: one is trained on the text and kept in the run)."""
 
-    vocab: Annotated[int, POSITIVE] = 8_000
+    vocab: Annotated[int, Bound(1, MOST_PIECES)] = 8_000
     """Tokens of a tokenizer that is trained now."""
 
     normalise: list[Normalisation] = field([])
@@ -226,14 +230,14 @@ class TokenizerConfig(Settings):
 class TextLength(Settings):
     """How much of a text is read at once."""
 
-    length: Annotated[int, POSITIVE] = 0
+    length: Annotated[int, Bound(1, MOST_LENGTH)] = 0
     """Tokens of a block, or of the longest text; longer ones are truncated (default: the context)."""
 
 
 class BatchTokens(Settings):
     """Batches that are counted in tokens."""
 
-    batch_tokens: Annotated[int, POSITIVE] = 0
+    batch_tokens: Annotated[int, Bound(1, MOST_BATCH)] = 0
     """Tokens in a batch (default: 1,024 on a CPU and 65,536 on a GPU; in translation, padding included, 2,048 and
     16,384)."""
 
@@ -241,12 +245,20 @@ class BatchTokens(Settings):
 class BatchSize(Settings):
     """Batches that are counted in examples, and how often each example is read."""
 
-    batch: Annotated[int, POSITIVE] = 16
+    batch: Annotated[int, Bound(1, MOST_BATCH)] = 16
     """Texts in a batch (translation has --batch-tokens)."""
 
-    r_drop: Annotated[float, Bound()] = 0.0
+    r_drop: Annotated[float, Bound(0, 100)] = 0.0
     """R-Drop: weight of the divergence between two passes with different dropout (0: one pass). Takes twice the time;
     give --dropout with it."""
+
+
+class ClassWeighting(Settings):
+    """What the classes count for."""
+
+    class_weights: Literal["none", "balanced"] = "none"
+    """Class weights in the training loss: none, or balanced, by which each class counts as much as any other, however
+    rare it is (as scikit-learn's class_weight)."""
 
 
 class Freezing(Settings):
@@ -316,7 +328,7 @@ class TranslationOptions(BeamSearch, defaults={"beam": BEAM}):
     target_tokenizer: str = ""
     """The target's own tokenizer (--tokenizer is then the source's)."""
 
-    label_smoothing: Annotated[float, Bound(0, 0.999999)] = 0.1
+    label_smoothing: Annotated[float, BELOW_ONE] = 0.1
     """Label smoothing: the share of the probability that is spread evenly over all tokens."""
 
 
@@ -354,7 +366,7 @@ class PretrainSettings(
 
 
 class FinetuneSettings(
-    TrainingSettings, BatchSize, Freezing, PoolingChoice, LabelSubset, TextLength, BatchTokens,
+    TrainingSettings, BatchSize, ClassWeighting, Freezing, PoolingChoice, LabelSubset, TextLength, BatchTokens,
     TokenizerConfig, Start, Preset, TranslationOptions, Reading,
 ):  # fmt: skip
     """All settings of a fine-tuning or a translation but its rows and the fields of its model."""
@@ -367,3 +379,7 @@ class FinetuneSettings(
 
     valid_bleu: bool = False
     """Translation: compute BLEU and chrF on valid at every evaluation, not only at the end."""
+
+    valid_metrics: bool = False
+    """Compute all metrics on valid at every evaluation, such as macro-F1, not only at the end (translation has
+    --valid-bleu)."""

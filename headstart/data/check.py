@@ -1,23 +1,39 @@
-"""Checks of the data before training: bad rows, classes, suspicious labels and leaks."""
+"""Checks of the data before training: bad rows, classes, suspicious labels, lengths and leaks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headstart.config.reading import DEFAULT_READING, Reading
 from headstart.config.training import Task
 from headstart.data.in_memory import sources_by_role
 from headstart.data.labelled import LabelledSet, PairedSet, read_labelled, read_pairs
-from headstart.data.labels import LabelMap, LabelWarning, class_counts, label_warnings
+from headstart.data.labels import LabelMap, class_counts
 from headstart.data.leakage.find import Finding, Leaks, find_leaks
 from headstart.data.readers.documents import pieces
-from headstart.data.readers.rows import BadRows
+from headstart.data.readers.rows import BadRow, BadRows
 from headstart.data.readers.sources import OnBytes
+from headstart.data.warnings import DataWarning, data_warnings, token_counts
 from headstart.errors import UserError
+from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.tokenizers.training import train as train_tokenizer
 
 Sets = Mapping[str, LabelledSet | PairedSet]
 EXAMPLES = 3
+LENGTHS = (128, 256, 512)  # tokens, at which texts may be cut where no length is given
+SAMPLE_BYTES = 2_000_000  # of the rows, to train a tokenizer on where none is given
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long the rows of a set are; of a pair to translate, the longer side."""
+
+    characters: dict[str, int]  # median, p95, longest
+    tokens: dict[str, int]
+    cut: dict[int, float]  # the share of rows that are longer than so many tokens, special tokens among them
 
 
 @dataclass(frozen=True)
@@ -30,6 +46,7 @@ class SetFacts:
     majority_share: float | None  # the share of the majority class: the accuracy of always predicting it
     bad_rows: dict[str, int]
     fingerprint: str
+    lengths: Lengths
 
 
 @dataclass(frozen=True)
@@ -57,7 +74,9 @@ class DataReport:
 
     sets: dict[str, SetFacts]
     corpus: CorpusFacts | None
-    warnings: list[tuple[str, LabelWarning]]
+    bad_rows: list[tuple[str, BadRow]]
+    tokenizer: str  # which one the tokens are counted by
+    warnings: list[tuple[str, DataWarning]]
     leaks: Leaks
     examples: dict[str, list[Example]]
 
@@ -67,6 +86,8 @@ class DataReport:
             "leaks": {**self.leaks.counts, "rows": self.leaks.rows},
             "sets": {name: asdict(facts) for name, facts in self.sets.items()},
             "corpus": asdict(self.corpus) if self.corpus else None,
+            "bad_rows": [{"set": name, **row._asdict()} for name, row in self.bad_rows],
+            "tokenizer": self.tokenizer,
             "warnings": [{"set": name, **asdict(warning)} for name, warning in self.warnings],
             "examples": {name: [asdict(one) for one in examples] for name, examples in self.examples.items()},
         }
@@ -78,14 +99,19 @@ def check_data(
     *,
     task: Task = "classification",
     reading: Reading = DEFAULT_READING,
+    tokenizer: str | Path | None = None,
+    length: int = 0,
     on_bytes: OnBytes = None,
 ) -> DataReport:
     """Read `paths` (by the names train, valid, test) and the corpus, and check them.
 
-    Where the path of train is a folder of several splits, it gives those of the other names too.
+    Where the path of train is a folder of several splits, it gives those of the other names too. Bad rows are skipped
+    and listed. Lengths are counted by the tokenizer, or by one that is trained on some of the rows; with a length
+    there is a warning of what is cut.
     """
     if not paths and not corpus:
         raise UserError("nothing to check", fix="give --train F, --valid F, --test F or --corpus F…", code="missing")
+    reading = reading.part(Reading, skip_bad_rows=True)
     sets: Sets = {
         name: read_pairs(path, reading) if task == "translation" else read_labelled(path, reading, task=task)
         for name, path in sources_by_role(*map(paths.get, ("train", "valid", "test"))).items()
@@ -97,24 +123,58 @@ def check_data(
         for labelled in sets.values():
             assert isinstance(labelled, LabelledSet)
             label_map.refuse_unseen(labelled)
-    bad = BadRows(reading.skip_bad_rows)
+    bad = BadRows(skip=True)
     stream = pieces(corpus, reading, bad_rows=bad, on_bytes=on_bytes)
     leaks = find_leaks({name: s.whole_texts for name, s in sets.items()}, stream if corpus else None)
     facts = CorpusFacts([str(path) for path in corpus], leaks.corpus_document_count, dict(bad.counts))
+    counted_by, name_of_it = _tokenizer(tokenizer, sets)
+    of_rows = {name: one.tokenized(counted_by) for name, one in sets.items() if isinstance(one, LabelledSet)}
+    sets = {**sets, **of_rows}
+    is_pairs = any(one.texts_b is not None for one in of_rows.values())
+    skipped = {name: one.skipped for name, one in sets.items()} | {"corpus": bad}
     return DataReport(
-        {name: _facts(rows) for name, rows in sets.items()},
+        {name: _facts(one, counted_by, (length,) if length else LENGTHS) for name, one in sets.items()},
         facts if corpus else None,
-        [(name, w) for name, s in sets.items() if isinstance(s, LabelledSet) for w in label_warnings(s)],
+        [(name, row) for name, bad_rows in skipped.items() for row in bad_rows.rows],
+        name_of_it,
+        data_warnings(of_rows, length, special_tokens=3 if is_pairs else 2),
         leaks,
         {name: _examples(name, findings, sets) for name, findings in leaks.findings.items() if findings},
     )
 
 
-def _facts(rows: LabelledSet | PairedSet) -> SetFacts:
+def _tokenizer(path: str | Path | None, sets: Sets) -> tuple[Tokenizer, str]:
+    """The one in this directory, or one that is trained on the rows of the first set."""
+    if path is not None:
+        return Tokenizer.load(path), str(path)
+    texts = [text for one in list(sets.values())[:1] for text in one.whole_texts]
+    trained = train_tokenizer(lambda: iter(texts or ["no rows"]), sample_bytes=SAMPLE_BYTES).tokenizer
+    return trained, f"one of {trained.size:,} tokens, trained on these rows"
+
+
+def _lengths(rows: LabelledSet | PairedSet, tokenizer: Tokenizer, lengths: Sequence[int]) -> Lengths:
+    if isinstance(rows, LabelledSet):
+        tokens, special = token_counts(rows), 2 if rows.texts_b is None else 3
+        characters = [len(text) for text in rows.whole_texts]
+    else:
+        sides = [rows.sources, rows.targets]
+        tokens, special = [max(map(len, pair)) for pair in zip(*map(tokenizer.encode_many, sides), strict=True)], 2
+        characters = [max(map(len, pair)) for pair in zip(*sides, strict=True)]
+    cut = {length: float(np.mean(np.array(tokens) + special > length)) for length in lengths}
+    return Lengths(_spread(characters), _spread(tokens), cut)
+
+
+def _spread(numbers: Sequence[int]) -> dict[str, int]:
+    middle, most = np.percentile(numbers, [50, 95], method="higher")
+    return {"median": int(middle), "p95": int(most), "longest": max(numbers)}
+
+
+def _facts(rows: LabelledSet | PairedSet, tokenizer: Tokenizer, lengths: Sequence[int]) -> SetFacts:
     labels = rows.labels if isinstance(rows, LabelledSet) and rows.task != "regression" else []
     counts = class_counts(labels)
     share = max(counts.values()) / len(rows) if counts else None
-    return SetFacts(rows.path, len(rows), counts, share, dict(rows.skipped.counts), rows.fingerprint)
+    bad_rows, measured = dict(rows.skipped.counts), _lengths(rows, tokenizer, lengths)
+    return SetFacts(rows.path, len(rows), counts, share, bad_rows, rows.fingerprint, measured)
 
 
 def _examples(name: str, findings: Sequence[Finding], sets: Sets) -> list[Example]:

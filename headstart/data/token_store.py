@@ -14,6 +14,8 @@ dropped. Opening checks sizes and header, and on request the sha256 of the rest.
 
 import hashlib
 import json
+import os
+import weakref
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -70,6 +72,12 @@ class TokenStore:
     segments: np.ndarray  # the same for segments
     header: Header
     path: Path | None
+    mapped: "MappedFile | None" = None
+
+    def check(self) -> None:
+        """Refuse to go on where the file was overwritten since it was mapped: what was read of it may be anything."""
+        if self.mapped is not None:
+            self.mapped.check()
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -98,7 +106,7 @@ class TokenStore:
             self.header, token_count=end - start, document_count=len(documents) - 1,
             segment_count=len(segments) - 1, sha256=sha256, text_bytes=round(share * self.header.text_bytes),
         )  # fmt: skip
-        return TokenStore(self.tokens[start:end], documents, segments, header, self.path)
+        return TokenStore(self.tokens[start:end], documents, segments, header, self.path, self.mapped)
 
     @classmethod
     def open(cls, path: str | Path, *, key: str = "", verify: bool = False) -> "TokenStore":
@@ -112,6 +120,7 @@ class TokenStore:
                 file.seek(start)
                 if verify and hashlib.file_digest(file, "sha256").hexdigest() != header.sha256:
                     raise _damaged(path, "its content does not have the checksum that was written")
+                mapped = MappedFile(path, os.dup(file.fileno()), start, header.sha256)
         except OSError as error:
             what = f"cannot be read ({error.strerror})"
             raise IntegrityError(what, where=path, fix="check the path", code="no-file") from error
@@ -121,7 +130,31 @@ class TokenStore:
         documents_end = token_bytes + (header.document_count + 1) * _OFFSET_BYTES
         tokens = payload[:token_bytes].view(header.token_type)
         documents = payload[token_bytes:documents_end].view(np.int64)
-        return cls(tokens, documents, payload[documents_end:].view(np.int64), header, path)
+        return cls(tokens, documents, payload[documents_end:].view(np.int64), header, path, mapped)
+
+
+class MappedFile:
+    """The file behind a store, held open: it is known by its time whether somebody wrote into it."""
+
+    def __init__(self, path: Path, descriptor: int, start: int, sha256: str) -> None:
+        """`sha256` is that of what follows the start."""
+        self._path, self._descriptor, self._start, self._sha256 = path, descriptor, start, sha256
+        self._stamp = self._now()
+        weakref.finalize(self, os.close, descriptor)
+
+    def check(self) -> None:
+        if (stamp := self._now()) == self._stamp:
+            return
+        with open(os.dup(self._descriptor), "rb") as file:
+            file.seek(self._start)
+            if hashlib.file_digest(file, "sha256").hexdigest() != self._sha256:
+                fix = "run the same command again: it is built again, and training resumes from the last checkpoint"
+                raise IntegrityError("was overwritten while it was read", where=self._path, fix=fix)
+        self._stamp = stamp
+
+    def _now(self) -> tuple[int, int]:
+        about = os.fstat(self._descriptor)
+        return about.st_mtime_ns, about.st_size
 
 
 def _read_header(file: BinaryIO, path: Path) -> tuple[Header, int]:

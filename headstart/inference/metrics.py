@@ -11,19 +11,26 @@ CONFIDENCE = 0.95  # of every interval
 
 def classification_scores(probabilities: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """Accuracy, macro-F1, balanced accuracy, MCC, majority accuracy, calibration error: as fractions."""
-    from sklearn.metrics import f1_score, matthews_corrcoef, recall_score
+    from sklearn.metrics import matthews_corrcoef, recall_score
 
     predicted = probabilities.argmax(axis=1)
-    present = np.unique(np.concatenate([targets, predicted]))
     recall = recall_score(targets, predicted, labels=np.unique(targets), average="macro", zero_division=0)
     return {
         "accuracy": float((predicted == targets).mean()),
-        "macro_f1": float(f1_score(targets, predicted, labels=present, average="macro", zero_division=0)),
+        "macro_f1": macro_f1(predicted, targets),
         "balanced_accuracy": float(recall),
         "mcc": float(matthews_corrcoef(targets, predicted)),
         "majority_accuracy": float(np.bincount(targets).max() / len(targets)),
         "calibration_error": calibration_error(probabilities, targets),
     }
+
+
+def macro_f1(predicted: np.ndarray, targets: np.ndarray) -> float:
+    """The mean F1 of the classes that are true or predicted somewhere."""
+    from sklearn.metrics import f1_score
+
+    present = np.unique(np.concatenate([targets, predicted]))
+    return float(f1_score(targets, predicted, labels=present, average="macro", zero_division=0))
 
 
 def calibration_error(probabilities: np.ndarray, targets: np.ndarray) -> float:

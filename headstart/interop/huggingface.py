@@ -24,7 +24,7 @@ from headstart.interop.model_card import write_card
 from headstart.interop.tokenizer_files import frame_of_tokenizer, tokenizer_obstacle, without_begin, write_json
 from headstart.planning.parameters import SENTENCE_KINDS
 from headstart.runs.checkpoint import weights_digest, write_tensors
-from headstart.runs.directory import RunDirectory, RunResult
+from headstart.runs.directory import RunDirectory, RunResult, with_config
 from headstart.runs.load import LoadedRun, load
 from headstart.runs.study_model import run_of
 from headstart.storage.atomic import atomic_directory, refuse_existing
@@ -83,7 +83,8 @@ def import_huggingface(
         "parameters": sum(tensor.numel() for tensor in weights.values()), "skipped": 0, "stopped_early": False,
         "best_step": None, "valid": None, "imported": _origin(source, family, fields, notes),
     }  # fmt: skip
-    if before.config_file.exists() and (before.read_config(), before.read_result()) == (config, result):
+    known = config, with_config(result, config)
+    if before.config_file.exists() and (before.read_config(), before.read_result()) == known:
         load(out)  # which says so where it is no longer what was written
         log(f"{out}: imported from the same files before; nothing to do")
         return cast(RunResult, result)
@@ -94,7 +95,7 @@ def import_huggingface(
         write_tensors(run.weights_file, weights)
         vocabularies.save(temporary)
         run.write_config(config)
-        written = run.write_result(result)
+        written = run.write_result(result, config)
         load(temporary)
     return cast(RunResult, written)
 

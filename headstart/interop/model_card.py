@@ -5,7 +5,6 @@ labels of the user are shown as code and never interpreted; of files only their 
 """
 
 import dataclasses
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -24,6 +23,7 @@ from headstart.planning.parameters import SENTENCE_KINDS
 from headstart.planning.workload import Lengths
 from headstart.runs.directory import RunDirectory
 from headstart.runs.load import LoadedRun
+from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_write
 from headstart.tokenizers.tokenizer import SOURCE_FILE, TARGET_FILE
 
@@ -126,8 +126,8 @@ def _study(path: Path) -> dict[str, Any]:
     """What the study says of the arm that a run belongs to; empty where the run lies in none."""
     trial, study = path.resolve().parent, path.resolve().parent.parent.parent
     try:
-        own = json.loads((trial / "trial.json").read_bytes())
-        scores = json.loads((study / "study.json").read_bytes())["scores"]
+        own = checksummed_json.parse((trial / "trial.json").read_bytes())
+        scores = checksummed_json.parse((study / "study.json").read_bytes())["scores"]
         score = next(s for s in scores if (s["arm"], s["budget"]) == (own["arm"], own["budget"]))
         accuracy = {name: float(score["accuracy"][name]) for name in ("value", "low", "high")}
         numbers = {"budget": int(own["budget"]), "seed": int(own["seed"]), "seeds": int(score["seeds"])}
@@ -150,7 +150,7 @@ def machine_facts(path: Path) -> dict[str, str]:
     """What the last checkpoint says that it was computed on; nothing where there is none."""
     manifests = sorted((path / "checkpoints").glob("step-*/manifest.json"))
     try:
-        facts = json.loads(manifests[-1].read_bytes())["machine"]
+        facts = checksummed_json.parse(manifests[-1].read_bytes())["machine"]
         return {str(name): str(value) for name, value in facts.items()}
     except (IndexError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
@@ -191,7 +191,9 @@ def call_of(run: LoadedRun, facts: dict[str, Any], *, has_valid: bool = True) ->
 def _settings(config: RunConfig, cls: type[Settings]) -> dict[str, Any]:
     """Every setting that is not the default; files by their names, and how long it trained in steps."""
     data = config.data
-    own = {name: getattr(config, name) for name in ("length", "batch", "r_drop", "freeze", "initial_seed")}
+    own = {
+        name: getattr(config, name) for name in ("length", "batch", "class_weights", "r_drop", "freeze", "initial_seed")
+    }
     recorded = {
         **own, **vars(data), **vars(config.loop), **vars(config.optimizer), "pooling": config.head.pooling,
         **({"objective": config.objective} if cls is PretrainSettings else {"task": config.objective}),

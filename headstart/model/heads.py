@@ -39,11 +39,17 @@ def token_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return F.cross_entropy(rows, wanted, ignore_index=IGNORED, reduction="sum"), (wanted != IGNORED).sum()
 
 
-def sentence_loss(kind: HeadKind, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def sentence_loss(
+    kind: HeadKind, outputs: Tensor, targets: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The loss of outputs (batch, classes), by the kind of head: its sum, and how many texts counted.
 
-    Targets are class numbers (batch,), zeros and ones (batch, classes), or numbers (batch,) or (batch, classes).
+    Targets are class numbers (batch,), zeros and ones (batch, classes), or numbers (batch,) or (batch, classes). With
+    weights (batch,), for class numbers, a text counts as its weight.
     """
+    if weights is not None:
+        each = F.cross_entropy(outputs, targets, ignore_index=IGNORED, reduction="none")
+        return (each * weights).sum(), weights.sum()
     if kind == "classification":
         return token_loss(outputs, targets)
     targets = targets.reshape(outputs.shape).to(outputs.dtype)

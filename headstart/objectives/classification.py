@@ -43,10 +43,16 @@ class Classification(Objective):
         """`targets` are classes, zeros and ones, or numbers; `r_drop` is R-Drop's weight, for classes."""
         self.examples, self.targets, self.head, self.batch = examples, targets, head, batch
         self.pad_id, self.r_drop = pad_id, r_drop
+        self.weights: np.ndarray | None = None  # of each example in the loss
         self.truncated_share = truncated_share(examples)
         lengths = np.array([len(example.tokens) for example in examples])
         self.buckets = LengthBuckets(lengths, batch_examples=batch)
         self._by_length = np.argsort(lengths, kind="stable")
+
+    def balance_classes(self) -> None:
+        """Weigh each example in the loss by how rare its class is: rows / (classes × rows of its class)."""
+        _, classes, counts = np.unique(self.targets, return_inverse=True, return_counts=True)
+        self.weights = (len(self.targets) / (len(counts) * counts[classes])).astype(np.float32)
 
     def steps_in(self, epochs: float, seed: int) -> int:
         return max(1, round(epochs * self.buckets.batch_count(seed, 0)))
@@ -59,28 +65,35 @@ class Classification(Objective):
         chosen = [self.examples[row] for row in rows]
         tokens, present = pad([example.tokens for example in chosen], self.pad_id)
         segments, _ = pad([example.segments for example in chosen], 0)
-        return {"tokens": tokens, "present": present, "segments": segments, "targets": self.targets[rows], "rows": rows}
+        weights = {} if self.weights is None else {"weights": self.weights[rows]}
+        targets = {"targets": self.targets[rows], "rows": rows}
+        return {"tokens": tokens, "present": present, "segments": segments, **targets, **weights}
 
     def pad_to_static_shape(self, batch: Batch) -> Batch:
         padding, rows = {"tokens": self.pad_id, "present": False, "segments": 0}, len(batch["tokens"])
         if self.head.kind == "classification":  # only classes have a label that is ignored
             padding["targets"], rows = IGNORED, self.batch
+        if self.weights is not None:
+            padding["weights"] = 0
         return pad_batch(batch, padding, rows, LENGTH_MULTIPLE)
 
     def loss(self, model: Model, batch: Tensors) -> Loss:
         if self.r_drop and model.training:
             return self._r_drop_loss(model, batch)
         outputs = predict(model, batch)
-        loss_sum, count = model.head.loss(outputs, batch["targets"])
+        loss_sum, count = model.head.loss(outputs, batch["targets"], batch.get("weights"))
         return Loss(loss_sum, count, self._log(outputs, batch["targets"]))
 
     def _r_drop_loss(self, model: Model, batch: Tensors) -> Loss:
-        repeated = repeat_batch(batch, ("tokens", "present", "segments", "targets"))
+        names = ("tokens", "present", "segments", "targets", "weights")
+        repeated = repeat_batch(batch, [name for name in names if name in batch])
         outputs = predict(model, repeated)
-        loss_sum, _ = model.head.loss(outputs, repeated["targets"])
+        loss_sum, _ = model.head.loss(outputs, repeated["targets"], repeated.get("weights"))
         first, second = outputs.chunk(2)
-        counts = batch["targets"] != IGNORED
-        divergence = symmetric_kl(first, second).masked_fill(~counts, 0.0).sum()
+        counts, divergences = batch["targets"] != IGNORED, symmetric_kl(first, second)
+        if "weights" in batch:
+            counts, divergences = batch["weights"], divergences * batch["weights"]
+        divergence = divergences.masked_fill(counts == 0, 0.0).sum()
         return Loss(loss_sum / 2 + self.r_drop * divergence, counts.sum(), self._log(first, batch["targets"]))
 
     def _log(self, outputs: torch.Tensor, targets: torch.Tensor) -> Sums:

@@ -7,6 +7,7 @@ machine and overridable (`--utilisation`); a calibration on the machine itself r
 import re
 from dataclasses import dataclass, replace
 
+from headstart.config.training import MOST_THREADS
 from headstart.errors import UserError, nearest
 from headstart.planning.workload import ComputePrecision, DeviceKind
 
@@ -70,13 +71,14 @@ CARDS: dict[str, Target] = {
 
 CORE_PEAK = 96e9  # two multiply-adds of eight numbers a cycle, at 3 GHz
 CORE_BANDWIDTH, MOST_BANDWIDTH = 10 * GB, 40 * GB
+MOST_MEMORY = 1e9  # in GB
 CPU_MEMORY = 8 * GIB  # of a machine that one does not have, unless --memory says otherwise
 
 
 def cpu(cores: int, memory: int = CPU_MEMORY) -> Target:
     """A CPU of so many cores that one does not have."""
-    if cores < 1:
-        raise UserError(f"a CPU of {cores} cores", fix="give 1 or more, such as cpu:2")
+    if not 1 <= cores <= MOST_THREADS:
+        raise UserError(f"a CPU of {cores:,} cores", fix=f"give 1 to {MOST_THREADS:,}, such as cpu:2")
     return Target(
         name=f"cpu:{cores}", title="1 core" if cores == 1 else f"{cores} cores", kind="cpu", memory=memory,
         peak={"fp32": cores * CORE_PEAK, "bf16": cores * CORE_PEAK / 16},
@@ -111,7 +113,7 @@ def with_overrides(target: Target, utilisation: float | None, memory: float | No
             raise UserError(f"a utilisation of {utilisation}", fix="give a share between 0 and 1, such as 0.4")
         target = replace(target, utilisation=utilisation, why=f"{100 * utilisation:.3g} % of the peak, as given")
     if memory is not None:
-        if memory <= 0:
+        if not 0 < memory <= MOST_MEMORY:
             raise UserError(f"a memory of {memory} GB", fix="give a number over 0, such as --memory 8")
         target = replace(target, memory=round(memory * GIB))
     return target

@@ -195,11 +195,11 @@ def _rows(study: StudyRecord) -> Iterator[dict[str, Any]]:
         for measure in ("accuracy", "macro_f1"):
             yield {"record": "trial", **vars(trial), "measure": measure, "value": getattr(trial, measure)}
     for score in study.scores:
-        for measure in ("accuracy", "macro_f1", "accuracy_without_leaks"):
+        for measure in ("accuracy", "macro_f1", f"{study.metric}_without_leaks"):
             if share := getattr(score, measure):
                 yield {"record": "score", **vars(score), "measure": measure, **vars(share)}
     for difference in study.differences:
-        yield {"record": "difference", "measure": "accuracy", **vars(difference)}
+        yield {"record": "difference", "measure": study.metric, **vars(difference)}
 
 
 def _cell(value: Any) -> Any:

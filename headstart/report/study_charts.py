@@ -9,10 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
+from headstart.config.study import Metric
 from headstart.report import wording
 from headstart.report.chart_parts import Chart, Mark, draw_both, label_ends, limits, percent_axis
 from headstart.report.figures import GREY, INK, PAPER
-from headstart.report.wording import count, estimate, one_line, percent, plural, points, points_interval
+from headstart.report.wording import count, estimate, one_line, percent, plural, points, points_interval, sentence_case
 from headstart.study.record import DifferenceRecord, Interval, PretrainingRecord, StudyRecord, TrialRecord
 
 Marks = dict[str, Mark]
@@ -33,7 +34,7 @@ def _thinned(size: int) -> np.ndarray:
 
 
 class Band(NamedTuple):
-    """An arm's accuracy on valid over epochs: the mean, the lowest and the highest seed."""
+    """An arm's metric on valid over epochs: the mean, the lowest and the highest seed."""
 
     epochs: np.ndarray
     mean: np.ndarray
@@ -42,11 +43,12 @@ class Band(NamedTuple):
     seeds: int
 
 
-def band_over_seeds(trials: Iterable[TrialRecord]) -> Band | None:
+def band_over_seeds(trials: Iterable[TrialRecord], metric: Metric = "accuracy") -> Band | None:
     """The curves of an arm's trials at the epochs that all of them reached."""
     curves = []
     for trial in trials:
-        known = sorted((point.epoch, point.accuracy) for point in trial.curve if point.accuracy is not None)
+        points_of = [(point.epoch, getattr(point, metric)) for point in trial.curve]
+        known = sorted((epoch, value) for epoch, value in points_of if value is not None)
         if known and trial.status == "done":
             curves.append(np.array(known).T)
     if not curves:
@@ -64,7 +66,7 @@ def band_over_seeds(trials: Iterable[TrialRecord]) -> Band | None:
 def _bands(study: StudyRecord, budget: int) -> dict[str, Band]:
     """The arms that learn in epochs, but for the one with so many that it would stretch the axis."""
     bands = {
-        arm.name: band_over_seeds(t for t in study.trials if (t.arm, t.budget) == (arm.name, budget))
+        arm.name: band_over_seeds((t for t in study.trials if (t.arm, t.budget) == (arm.name, budget)), study.metric)
         for arm in study.arms
         if arm.has_epochs and arm.kind != "scratch-long"
     }
@@ -73,12 +75,12 @@ def _bands(study: StudyRecord, budget: int) -> dict[str, Band]:
 
 def _baseline_levels(study: StudyRecord, budget: int) -> dict[str, float]:
     """What the arms without epochs that choose on valid reach there: the mean over seeds."""
-    means = study.valid_accuracies(budget)
+    means = study.valid_scores(budget)
     return {arm.name: means[arm.name] for arm in study.arms if arm.name in means and not arm.has_epochs}
 
 
 def epochs_limits(study: StudyRecord, *budgets: int) -> tuple[float, float] | None:
-    """A range of accuracy that holds the curves of these budgets, so that charts can share it."""
+    """A range of the metric that holds the curves of these budgets, so that charts can share it."""
     bands = [band for budget in budgets for band in _bands(study, budget).values()]
     values = [value for band in bands for value in (band.low.min(), band.high.max())]
     values += [level for budget in budgets for level in _baseline_levels(study, budget).values()]
@@ -88,9 +90,9 @@ def epochs_limits(study: StudyRecord, *budgets: int) -> tuple[float, float] | No
 def epochs_chart(
     study: StudyRecord, marks: Marks, budget: int, shared: tuple[float, float] | None = None
 ) -> Chart | None:
-    """Accuracy on valid over epochs at one budget: a line for each arm, a band over its seeds.
+    """The metric on valid over epochs at one budget: a line for each arm, a band over its seeds.
 
-    With a shared range of accuracy it is one of several small charts.
+    With a shared range it is one of several small charts.
     """
     bands, levels = _bands(study, budget), _baseline_levels(study, budget)
     if not bands:
@@ -111,7 +113,7 @@ def epochs_chart(
         last = max(band.epochs[-1] for band in bands.values())
         axes.set_xlim(min(band.epochs[0] for band in bands.values()) - 0.02 * last, last * 1.01)
         axes.xaxis.set_major_locator(MaxNLocator(8 if is_wide else 5, integer=True))
-        percent_axis(axes, "accuracy on valid, %")
+        percent_axis(axes, f"{study.metric_title} on valid, %")
         axes.set_xlabel("epoch")
         if is_wide:
             ends = [(b.epochs[-1], b.mean[-1], name, marks[name].colour) for name, b in bands.items()]
@@ -123,7 +125,8 @@ def epochs_chart(
         + (f" (seeds from {percent(band.low[-1])} to {percent(band.high[-1])})" if band.seeds > 1 else "")
         for name, band in bands.items()
     ] + [f"{_title(study, name)} {percent(level)} without epochs" for name, level in levels.items()]
-    words = f"Accuracy on valid after the last epoch with {plural(budget, 'label')}: {'; '.join(parts)}."
+    title = sentence_case(study.metric_title)
+    words = f"{title} on valid after the last epoch with {plural(budget, 'label')}: {'; '.join(parts)}."
     return draw_both(f"epochs-{budget}", draw, (4.1, 3.5), words, [*bands, *levels], shared is not None)
 
 
@@ -131,11 +134,11 @@ def epochs_chart(
 
 
 def labels_chart(study: StudyRecord, marks: Marks) -> Chart | None:
-    """Accuracy on test over label budgets with intervals; with one budget, a row of dots for each arm."""
+    """The metric on test over label budgets with intervals; with one budget, a row of dots for each arm."""
     by_arm: dict[str, list[tuple[int, Interval]]] = {arm.name: [] for arm in study.arms}
     for score in sorted(study.scores, key=lambda score: score.budget):
-        if score.accuracy and score.arm in by_arm:
-            by_arm[score.arm].append((score.budget, score.accuracy))
+        if (reached := study.of_metric(score)) and score.arm in by_arm:
+            by_arm[score.arm].append((score.budget, reached))
     by_arm = {name: rows for name, rows in by_arm.items() if rows}
     if not by_arm:
         return None
@@ -143,23 +146,25 @@ def labels_chart(study: StudyRecord, marks: Marks) -> Chart | None:
         f"{_title(study, name)} " + ", ".join(f"{estimate(e)} with {count(budget)}" for budget, e in rows)
         for name, rows in by_arm.items()
     ]
-    words = f"Accuracy on test by number of labels. {'; '.join(parts)}."
+    title = f"{study.metric_title} on test, %"
+    words = f"{sentence_case(study.metric_title)} on test by number of labels. {'; '.join(parts)}."
     budgets = sorted({budget for rows in by_arm.values() for budget, _ in rows})
     height = 0.9 + 0.36 * len(by_arm)
 
     def draw(figure: Figure, is_wide: bool) -> None:
         if len(budgets) == 1:
-            _dots(figure.subplots(), {name: rows[0][1] for name, rows in by_arm.items()}, marks, is_wide)
+            _dots(figure.subplots(), {name: rows[0][1] for name, rows in by_arm.items()}, marks, title, is_wide)
         else:
-            _lines(figure.subplots(), by_arm, budgets, marks, is_wide)
+            _lines(figure.subplots(), by_arm, budgets, marks, title, is_wide)
 
     heights = (height, height) if len(budgets) == 1 else (4.6, 3.9)
     return draw_both("labels", draw, heights, words, list(by_arm))
 
 
 def _lines(
-    axes: Axes, by_arm: dict[str, list[tuple[int, Interval]]], budgets: list[int], marks: Marks, is_wide: bool
-) -> None:
+    axes: Axes, by_arm: dict[str, list[tuple[int, Interval]]], budgets: list[int], marks: Marks, title: str,
+    is_wide: bool,
+) -> None:  # fmt: skip
     """A line for each arm; those of one budget stand side by side."""
     ends = []
     step = np.log(budgets[-1] / budgets[0]) * (0.007 if is_wide else 0.011)
@@ -174,7 +179,7 @@ def _lines(
     axes.set_xscale("log")
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(*_log_ticks(budgets, 12 if is_wide else 6))
-    percent_axis(axes, "accuracy on test, %")
+    percent_axis(axes, title)
     axes.set_xlabel("labels, on a log scale")
     if is_wide:
         label_ends(axes, ends)
@@ -194,7 +199,7 @@ def _log_ticks(budgets: list[int], most: int) -> tuple[list[int], list[str]]:
     return kept, [count(budget) for budget in kept]
 
 
-def _dots(axes: Axes, rows: dict[str, Interval], marks: Marks, is_wide: bool) -> None:
+def _dots(axes: Axes, rows: dict[str, Interval], marks: Marks, title: str, is_wide: bool) -> None:
     for y, (name, e) in enumerate(rows.items()):
         mark = marks[name]
         axes.plot([e.low, e.high], [y, y], color=mark.colour, linewidth=1.6)
@@ -203,7 +208,7 @@ def _dots(axes: Axes, rows: dict[str, Interval], marks: Marks, is_wide: bool) ->
             axes.text(1.02, y, estimate(e), transform=axes.get_yaxis_transform(), va="center")
     axes.set_yticks(range(len(rows)), [one_line(name, 24) for name in rows])
     axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=limits(_bounds(rows.values())))
-    percent_axis(axes, "accuracy on test, %", horizontal=True)
+    percent_axis(axes, title, horizontal=True)
 
 
 # ---- differences: a forest plot -----------------------------------------------------------------------------
@@ -240,7 +245,7 @@ def forest_chart(study: StudyRecord, marks: Marks, reading: str) -> Chart | None
                 _write_difference(columns[1], y, row)
         axes.set_yticks([y for y, _ in rows], [plural(row.budget, "label") for _, row in rows])
         axes.set(ylim=(bottom - 0.2, -0.7), xlim=(min(ends) - margin, max(ends) + margin))
-        percent_axis(axes, "difference in accuracy, percentage points", horizontal=True)
+        percent_axis(axes, f"difference in {study.metric_title}, percentage points", horizontal=True)
         ticks = FuncFormatter(lambda x, _: "0" if abs(x) < 1e-9 else points(x).removesuffix(".0"))
         axes.xaxis.set_major_formatter(ticks)
         axes.tick_params(axis="x", length=0)
@@ -250,7 +255,7 @@ def forest_chart(study: StudyRecord, marks: Marks, reading: str) -> Chart | None
         f"{points(d.value)} {points_interval(d.low, d.high)}"
         for d in differences
     ]
-    words = f"Differences in accuracy in percentage points, at {one_line(reading, 60)}. {'; '.join(parts)}."
+    words = f"Differences in {study.metric_title} in percentage points, at {one_line(reading, 60)}. {'; '.join(parts)}."
     name = re.sub(r"\W+", "-", f"forest-{reading}", flags=re.ASCII)
     return draw_both(name, draw, (0.7 + _ROW_INCHES * bottom,) * 2, words, [])
 

@@ -120,6 +120,11 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", "…")) else ".")
 
 
+def sentence_case(text: str) -> str:
+    """With a capital at the beginning, as a heading has it."""
+    return text[:1].upper() + text[1:]
+
+
 def plural(number: float, noun: str) -> str:
     """A count with its noun: "1 seed", "3 seeds"."""
     return f"{count(number)} {noun}{'' if number == 1 else 's'}"

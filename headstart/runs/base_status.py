@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from headstart.runs.directory import MetricsFile, RunDirectory
+from headstart.runs.directory import RunDirectory
 
 MOST_OF_PAIRS = 0.9
 """The held-out loss over that of token pairs; above it a base knows hardly more than a table of counts. On imdb-small
@@ -66,16 +64,14 @@ def base_status(path: str | Path, earlier: Sequence[Path] = ()) -> BaseStatus | 
         return None
     phases = [_amounts(RunDirectory(one)) for one in (*earlier, path)]
     steps, tokens, tokens_read = map(sum, zip(*phases, strict=True))
-    records = MetricsFile(run.path / "metrics.jsonl").read()
-    train = [at for one in records if "event" not in one and (at := _token_loss(one)) is not None]
     curve = [
         (one["step"] + steps - phases[-1][0], at)
-        for one in records
-        if one.get("event") == "valid" and (at := _token_loss(one)) is not None
+        for one in result["evaluations"]
+        if (at := _token_loss(one)) is not None
     ]
     return judged(
         steps=steps, epochs=tokens_read / tokens, tokens=tokens, loss=loss,
-        train_loss=float(np.mean(train[-max(1, len(train) // 10) :])) if train else None,
+        train_loss=result["train_loss"],
         unigram_entropy=entropies["unigram"], bigram_entropy=entropies["bigram"], slope=slope(curve),
     )  # fmt: skip
 

@@ -7,13 +7,13 @@ They are written to a temporary directory, flushed, checksummed and renamed; the
 import collections
 import contextlib
 import hashlib
-import json
 import os
 import re
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -22,12 +22,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headstart.data.readers.files import foreign_form
-from headstart.errors import IntegrityError
+from headstart.errors import Code, IntegrityError, RunFailed
 from headstart.runs.shards import like
+from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_directory, flush, rename
 
 FORMAT = 1
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+_FIX = "the checkpoint before it is used where there is one"
 _NAME = re.compile(r"(?P<old>\.old-)?step-(?P<step>[0-9]{8,})")
 
 # Where a fault can kill `save`; between the renames only where it replaces a checkpoint of the same step.
@@ -66,11 +69,21 @@ def weights_digest(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def refuse_not_finite(weights: Mapping[str, Tensor], where: Path) -> None:
+    """Weights that are not finite are nothing to resume from, and no result."""
+    for name in sorted(weights):
+        if not weights[name].isfinite().all():
+            what = f"the weights are not finite, {name} first; the last good checkpoint is kept"
+            fix = "give a smaller --learning-rate or more --warmup"
+            raise RunFailed(what, where=where, fix=fix, code="not-finite")
+
+
 def save(
     directory: Path, step: int, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor],
     state: Mapping[str, Any], facts: Mapping[str, Any], keep: int = 2,
 ) -> Path:  # fmt: skip
-    """Write `directory/step-N` atomically, then drop all but the newest `keep`."""
+    """Write `directory/step-N` atomically, then drop all but the newest `keep`; weights must be finite."""
+    refuse_not_finite(model, directory)
     final, old = directory / f"step-{step:08d}", directory / f".old-step-{step:08d}"
     needed = sum(t.numel() * t.element_size() for part in (model, optimizer) for t in part.values()) + 2**16
     if final.is_symlink():  # no checkpoint of ours, and what it points to is not ours to touch
@@ -79,13 +92,13 @@ def save(
         write_tensors(temporary / "model.safetensors", model)
         fault("after:model")
         write_tensors(temporary / "optimizer.safetensors", optimizer)
-        (temporary / "state.json").write_bytes(_canonical(state))
+        (temporary / "state.json").write_bytes(checksummed_json.dump(state))
         fault("after:state")
         files = {
             name: {"sha256": _sha256(temporary / name), "bytes": (temporary / name).stat().st_size} for name in FILES
         }
         manifest = {"format": FORMAT, "step": step, **facts, "files": files}
-        (temporary / "manifest.json").write_bytes(_canonical(manifest))
+        (temporary / "manifest.json").write_bytes(checksummed_json.dump(manifest))
         fault("after:manifest")
         fault("before:rename")
         if os.path.lexists(final):  # of the same step; until the new one has its name, loading finds `old`
@@ -101,23 +114,30 @@ def save(
     return final
 
 
-def latest(directory: Path) -> tuple[Checkpoint | None, list[str]]:
+def latest(directory: Path, expected: Mapping[str, Any] = NOTHING) -> tuple[Checkpoint | None, list[str]]:
     """The newest valid checkpoint (None: there are none), and a line for each newer one that is not."""
     passed_over: list[str] = []
     for step, path in _saved(directory):
         try:
-            return load(path), passed_over
+            return load(path, expected), passed_over
         except IntegrityError as error:
             passed_over.append(f"checkpoint of step {step} cannot be used: {error.where}: {error.what}")
     if passed_over:
         what = "no checkpoint can be used:\n  " + "\n  ".join(passed_over)
-        raise IntegrityError(what, where=directory, fix="bring one back from a copy, or give another --out")
+        fix = "bring one back from a copy, or delete this directory: the same command then starts anew"
+        raise IntegrityError(what, where=directory, fix=fix)
     return None, []
 
 
-def load(path: Path) -> Checkpoint:
-    """Read a checkpoint and verify every byte; an error is an IntegrityError that names the file."""
+def load(path: Path, expected: Mapping[str, Any] = NOTHING) -> Checkpoint:
+    """Read a checkpoint and verify every byte; an error is an IntegrityError that names the file.
+
+    `expected` are settings that those of its run must not contradict.
+    """
     manifest = _read_manifest(path)
+    known = manifest.get("settings", {})
+    if others := [name for name, value in expected.items() if known.get(name, value) != value]:
+        _refuse(path, f"is of another run, with other {', '.join(others[:5])}", code="mismatch")
     for name in FILES:
         file, wanted = path / name, manifest["files"][name]
         if file.stat().st_size != wanted["bytes"]:
@@ -126,9 +146,8 @@ def load(path: Path) -> Checkpoint:
             _refuse(file, "its sha256 is not the one that was written")
     try:
         model, optimizer = (load_file(path / name) for name in FILES[:2])
-        state = json.loads((path / "state.json").read_bytes())
-        del state["sha256"]
-    except (SafetensorError, ValueError, TypeError, KeyError, RecursionError, OSError) as error:
+        state = checksummed_json.parse((path / "state.json").read_bytes())
+    except (SafetensorError, ValueError, TypeError, RecursionError, OSError) as error:
         for name in FILES:
             if what := foreign_form(path / name):
                 _refuse(path / name, f"cannot be read: it is {what}")
@@ -147,15 +166,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if extra:
         _refuse(path, f"holds files that do not belong to it: {', '.join(sorted(extra)[:10])}")
     file = path / "manifest.json"
-    raw = file.read_bytes()
-    try:
-        signed = json.loads(raw)
-        manifest = {key: value for key, value in signed.items() if key != "sha256"}
-        whole = raw == _canonical(manifest)
-    except (ValueError, AttributeError, RecursionError):
-        whole = False
-    if not whole:
-        _refuse(file, "is not what was written")
+    manifest = checksummed_json.read(file, _FIX)
     if manifest.get("format") != FORMAT:
         _refuse(file, f"has format {manifest.get('format')}, this version reads {FORMAT}")
     files, called = manifest.get("files"), _NAME.fullmatch(path.name)
@@ -214,13 +225,6 @@ def _saved(directory: Path) -> list[tuple[int, Path]]:
     return [(int(match["step"]), path) for match, path in named]
 
 
-def _canonical(data: Mapping[str, Any]) -> bytes:
-    """Canonical JSON with its own checksum as the last key. The data is never empty."""
-    body = json.dumps(data, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    digest = hashlib.sha256(body.encode()).hexdigest()
-    return f'{body[:-1]}, "sha256": "{digest}"}}\n'.encode()
-
-
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -232,5 +236,19 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     flush(path)
 
 
-def _refuse(path: Path, what: str) -> NoReturn:
-    raise IntegrityError(what, where=path, fix="the checkpoint before it is used where there is one")
+def drop_others(directory: Path, steps: Collection[int]) -> None:
+    """Remove the checkpoints of all other steps."""
+    for step, path in _saved(directory):
+        if step not in steps:
+            _remove(path)
+
+
+def states(directory: Path) -> Iterator[dict[str, Any]]:
+    """The state of each checkpoint that is there, newest first; one that cannot be read is left out."""
+    for _, path in _saved(directory):
+        with contextlib.suppress(IntegrityError):
+            yield checksummed_json.read(path / "state.json", _FIX)
+
+
+def _refuse(path: Path, what: str, code: Code = "corrupt") -> NoReturn:
+    raise IntegrityError(what, where=path, fix=_FIX, code=code)

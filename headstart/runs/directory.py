@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -14,15 +15,13 @@ from headstart.config.schema import build, fields_of
 from headstart.config.toml import read_toml, to_toml
 from headstart.config.training import LoopConfig
 from headstart.data.readers.files import foreign_form
-from headstart.errors import IntegrityError, Log, UserError
-from headstart.storage.atomic import atomic_write
+from headstart.errors import HeadstartError, IntegrityError, Log, UserError
+from headstart.storage import checksummed_json
+from headstart.storage.atomic import atomic_write, flush
 from headstart.tokenizers.tokenizer import Tokenizer, Vocabularies
 
 # How long it trains and what is kept may change between two commands of one run; the steps may only grow.
 _MAY_CHANGE = {f"loop.{name}" for name, setting in fields_of(LoopConfig).items() if not setting.is_identity}
-
-# What a result must have for a run to be taken as finished.
-_RESULT = {"step": int, "steps": int, "weights_sha256": str}
 
 
 class ImportedFrom(TypedDict, total=False):
@@ -49,6 +48,7 @@ class RunResult(TypedDict, total=False):
     best_step: int | None
     valid: dict[str, float] | None
     test: dict[str, float]
+    evaluations: list[dict[str, float]]  # on valid, one after the other
     counts: dict[str, dict[str, int]]
     signatures: dict[str, str]  # of BLEU and chrF
     entropies: dict[str, float]  # of tokens and token pairs of the held-out text
@@ -73,7 +73,7 @@ class RunDirectory:
         return build(RunConfig, read_toml(self.config_file), str(self.config_file))
 
     def write_config(self, config: RunConfig) -> None:
-        atomic_write(self.config_file, to_toml(dataclasses.asdict(config)).encode())
+        atomic_write(self.config_file, _config_bytes(config))
 
     def check_same(self, config: RunConfig, override: bool) -> None:
         """Refuse a command that differs from the one that started the run, and say where."""
@@ -107,62 +107,117 @@ class RunDirectory:
         """What a finished run says of itself, or None."""
         if not self.result_file.exists():
             return None
+        fix = "delete it, and run the same command again"
         try:
-            result = dict(json.loads(self.result_file.read_bytes()))
-            wrong = [key for key in _RESULT if not isinstance(result.get(key), _RESULT[key])]
-        except (ValueError, TypeError, RecursionError, OSError) as error:
-            what = foreign_form(self.result_file)
-            result, wrong = {}, [f"it is {what}" if what else str(error)]
-        if wrong:
-            what = f"cannot be read ({', '.join(wrong)})"
-            raise IntegrityError(what, where=self.result_file, fix="remove it and run the same command again")
-        return result
+            return checksummed_json.read(self.result_file, fix)
+        except IntegrityError as error:
+            if form := foreign_form(self.result_file):
+                raise IntegrityError(f"cannot be read: it is {form}", where=self.result_file, fix=fix) from error
+            raise
 
-    def write_result(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Write the result, and return it as it is written: a number that is not finite is null."""
-        written: dict[str, Any] = finite(result)
-        text = json.dumps(written, indent=1, ensure_ascii=False, allow_nan=False)
-        atomic_write(self.result_file, text.encode() + b"\n")
+    def write_result(self, result: dict[str, Any], config: RunConfig) -> dict[str, Any]:
+        """Write the result of a run of this configuration, and return it: a number that is not finite is null."""
+        written = with_config(result, config)
+        atomic_write(self.result_file, checksummed_json.dump(written, indent=1))
         return written
+
+    def check_config(self, result: dict[str, Any]) -> None:
+        """Refuse a config.toml that was changed since the result was written: predictions depend on it."""
+        if _sha256(self.config_file.read_bytes()) != result.get("config_sha256"):
+            what = "is not the one that was written with the result"
+            fix = f"bring it back, or delete {self.result_file} and give the run's command with --override-resume"
+            raise IntegrityError(what, where=self.config_file, fix=fix)
+
+
+def with_config(result: dict[str, Any], config: RunConfig) -> dict[str, Any]:
+    """A result as it is written: with the sha256 of its config.toml, and null for a number that is not finite."""
+    sealed: dict[str, Any] = finite({**result, "config_sha256": _sha256(_config_bytes(config))})
+    return sealed
+
+
+def _config_bytes(config: RunConfig) -> bytes:
+    return to_toml(dataclasses.asdict(config)).encode()
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 class MetricsFile:
-    """A log, a line per event, cut back when a run resumes; a full disk ends it, and not the training."""
+    """A log to read, a line per event. Nothing is chosen by it: what it has lost it says, and training goes on."""
 
     def __init__(self, path: Path, warn: Log = lambda line: None) -> None:
-        self.path, self._warn, self._failed = path, warn, False
+        self.path, self._warn, self._missed = path, warn, 0
         self.on_record: Callable[[dict[str, Any]], None] = lambda record: None  # called with every record
 
+    def resume(self, size: int, step: int = 0) -> None:
+        """Drop what was written after the checkpoint of this step, and what cannot be read; say what is missing."""
+        try:
+            if self.path.is_symlink():  # no log of ours, and what it points to is not ours to cut
+                self.path.unlink()
+            missing = size - self.size()
+            self.cut_back(size)
+            lines = self._lines()
+            whole = [line for line in lines if _record(line) is not None]
+            if len(whole) < len(lines):
+                atomic_write(self.path, b"".join(whole))
+        except (OSError, HeadstartError) as error:
+            self._warn(f"{self.path}: cannot be mended ({error}); training continues")
+            return
+        lost = max(0, missing) + sum(map(len, lines)) - sum(map(len, whole))
+        if lost:
+            self._warn(f"{self.path}: {lost:,} bytes of the log are missing or cannot be read; nothing else needs them")
+            self.write(event="missing", step=step, bytes=lost)
+
     def cut_back(self, size: int) -> None:
-        """Drop what was written after the checkpoint."""
+        """Make it no longer than this."""
         if self.size() > size:
             os.truncate(self.path, size)
 
     def write(self, **record: Any) -> None:
         """Append a record; numbers that are not finite become null."""
-        if self._failed:
-            return
         known, before = finite(record), self.size()
+        gap = {"event": "missing", "step": record.get("step"), "records": self._missed}
         try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(known) + "\n")
-            self.on_record(known)
+            with open(self.path, "a", encoding="utf-8", opener=_open_no_link) as file:
+                file.writelines(json.dumps(one) + "\n" for one in ([gap, known] if self._missed else [known]))
+            self._missed = 0
         except OSError as error:
-            self._failed = True
             with contextlib.suppress(OSError):  # drop half a line
                 self.cut_back(before)
-            self._warn(f"{self.path}: cannot be written ({error.strerror}); training continues without it")
+            if not self._missed:
+                what = f"{self.path}: cannot be written ({error.strerror})"
+                self._warn(f"{what}; training continues, and lines will be missing")
+            self._missed += 1
+        self.on_record(known)
+
+    def flush(self) -> None:
+        """Bring it to the disk, where that is possible, so that a checkpoint does not know of more than there is."""
+        with contextlib.suppress(OSError, HeadstartError):
+            flush(self.path)
 
     def size(self) -> int:
         """Its size, which a checkpoint records."""
         return self.path.stat().st_size if self.path.exists() else 0
 
     def read(self) -> list[dict[str, Any]]:
-        """All records; an incomplete last line is skipped."""
-        if not self.path.exists():
-            return []
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        """All records; a line that is incomplete or cannot be read is skipped."""
+        return [record for line in self._lines() if (record := _record(line)) is not None]
+
+    def _lines(self) -> list[bytes]:
+        return self.path.read_bytes().splitlines(keepends=True) if self.path.is_file() else []
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line) if line.endswith(b"\n") else None
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def finite(value: Any) -> Any:
@@ -172,6 +227,12 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def identity_of(config: RunConfig) -> dict[str, Any]:
+    """The settings that make a run what it is, by name; its text counts by its content."""
+    flat = _flat_settings(config).items()
+    return {k: v for k, v in flat if k not in _MAY_CHANGE and (k == "data.fingerprint" or k[:5] != "data.")}
 
 
 def differing_settings(first: RunConfig, second: RunConfig) -> dict[str, tuple[Any, Any]]:

@@ -16,7 +16,7 @@ from headstart.errors import IntegrityError, UserError
 from headstart.model.model import Model
 from headstart.planning.parameters import shape, symbols, tensors
 from headstart.runs import checkpoint
-from headstart.runs.directory import RunDirectory
+from headstart.runs.directory import RunDirectory, identity_of
 from headstart.tokenizers.tokenizer import Tokenizer, Vocabularies, read_separate
 
 _PREDICTS = ("predict", "evaluate", "embed", "compare")
@@ -69,7 +69,7 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> LoadedRun:
         tokenizer = Tokenizer.load(run.tokenizer_file)
         run.check_tokenizer(tokenizer)
         vocabularies = Vocabularies(tokenizer, tokenizer)
-    weights, step, finished = _weights(run)
+    weights, step, finished = _weights(run, config)
     refuse_other_shapes(config.model, config.head, weights, "config.toml", path)
     model = Model(config.model, config.head)
     checkpoint.copy_into(dict(model.named_parameters()), weights, str(path))
@@ -116,20 +116,22 @@ def refuse_other_shapes(
         raise IntegrityError(what, where=where, fix=fix, code="mismatch")
 
 
-def _weights(run: RunDirectory) -> tuple[dict[str, Tensor], int, bool]:
+def _weights(run: RunDirectory, config: RunConfig) -> tuple[dict[str, Tensor], int, bool]:
     result = run.read_result()
     if result is None:
-        latest, _ = checkpoint.latest(run.path / "checkpoints")
+        latest, _ = checkpoint.latest(run.path / "checkpoints", identity_of(config))
         if latest is None:
             raise UserError("has no weights yet", where=run.path, fix="train it first", code="missing")
         return latest.model, latest.step, False
+    run.check_config(result)
+    fix = f"run the command that trained it again; where a study did, delete {run.path} before"
     try:
         weights = load_file(run.weights_file)
     except (SafetensorError, OSError) as error:
         form = foreign_form(run.weights_file)
         what = f"cannot be read ({f'it is {form}' if form else error})"
-        raise IntegrityError(what, where=run.weights_file, fix="train the run again") from error
+        raise IntegrityError(what, where=run.weights_file, fix=fix) from error
     if checkpoint.weights_digest(weights) != result["weights_sha256"]:
         what = "the weights differ from those that were written"
-        raise IntegrityError(what, where=run.weights_file, fix="train the run again")
+        raise IntegrityError(what, where=run.weights_file, fix=fix)
     return weights, int(result["step"]), True

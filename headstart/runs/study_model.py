@@ -5,7 +5,6 @@ the arrays of logistic regressions. A mix has several of them, and their exponen
 """
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from headstart.runs import linear
 from headstart.runs.directory import RunDirectory
 from headstart.runs.load import LoadedRun, open_run
 from headstart.runs.load import load as load_run
+from headstart.storage import checksummed_json
 
 FORMAT = 1
 NETWORKS = ("scratch", "frozen", "finetuned", "imported")
@@ -44,6 +44,10 @@ class StudyModelConfig:
     """On test, the mean over all seeds of the arm: what to expect of this model."""
 
     valid_accuracy: float | None = None
+    macro_f1: float | None = None
+    """The same of a study that compares by macro-F1."""
+
+    valid_macro_f1: float | None = None
     label_names: list[str]
     pairs: bool = False
     data: Reading = field(default_factory=Reading)
@@ -131,11 +135,8 @@ def model_directory(path: str | Path) -> Path | None:
 
 def _read_config(model: Path) -> StudyModelConfig:
     file = model / "model.json"
-    try:
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise IntegrityError(f"cannot be read ({error})", where=file, fix=_FIX) from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    content = checksummed_json.read(file, _FIX)
+    if content.get("format") != FORMAT:
         what = f"is not of the format that this version reads, {FORMAT}"
         raise IntegrityError(what, where=file, fix=_FIX, code="unsupported")
     return build(StudyModelConfig, content, str(file))

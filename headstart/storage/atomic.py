@@ -9,7 +9,6 @@ import errno
 import fcntl
 import glob
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import BinaryIO
 from safetensors import SafetensorError
 
 from headstart.errors import Log, TryAgain, UserError
+from headstart.storage.exhaustion import is_disk_full, try_again
 
 _PREFIX = ".tmp-"
 
@@ -108,7 +108,7 @@ def remove_stale(directory: Path, names: str) -> None:
 
 # ---- Flushing and renaming, and what to do on a file system that cannot.
 
-_UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+_UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EXDEV)
 _log: ContextVar[Log | None] = ContextVar("unsafe file system", default=None)
 
 
@@ -142,9 +142,30 @@ def flush(path: Path) -> None:
 def rename(source: Path, target: Path) -> None:
     """Rename a file or a directory atomically; a file of that name is replaced."""
     with _unsupported("rename", target):
-        os.replace(source, target)
+        try:
+            os.replace(source, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _copy_and_rename(source, target)
         return
     shutil.move(source, target, shutil.copyfile)  # which copies where it cannot rename
+
+
+def _copy_and_rename(source: Path, target: Path) -> None:
+    """For two file systems: containers have a directory on another one until it is written to."""
+    copy = target.with_name(f"{_PREFIX}{target.name}-{os.getpid()}-{time.monotonic_ns()}")
+    try:
+        if source.is_dir():
+            shutil.copytree(source, copy, symlinks=True)
+        else:
+            shutil.copy2(source, copy)
+        for written in (*copy.rglob("*"), copy):
+            flush(written)
+        os.replace(copy, target)
+        shutil.rmtree(source) if source.is_dir() else source.unlink()
+    finally:
+        shutil.rmtree(copy, ignore_errors=True) if copy.is_dir() else copy.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -168,18 +189,17 @@ def _unsupported(verb: str, path: Path) -> Iterator[None]:
 
 # ---- Errors.
 
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_DISK_FULL_TEXTS = re.compile("No space left|File too large|Disk quota|os error (28|27|122)")
-
 
 @contextlib.contextmanager
 def full_disk_is_try_again(directory: Path, needed_bytes: int = 0) -> Iterator[None]:
-    """Report a full disk, which arrives as OSError, RuntimeError or SafetensorError, with the numbers."""
+    """Report a failing disk, or a full one, which arrives as OSError, RuntimeError or SafetensorError, with numbers."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        if not _is_disk_full(error):
-            raise
+        if not is_disk_full(error):
+            if (lacking := try_again(error, str(directory))) is None:
+                raise
+            raise lacking from error
         there = next(path for path in (directory, *directory.parents) if path.exists())
         needed = f"writing needs {needed_bytes:,} bytes, " if needed_bytes else ""
         free = f"{shutil.disk_usage(there).free:,} bytes are free"
@@ -188,16 +208,12 @@ def full_disk_is_try_again(directory: Path, needed_bytes: int = 0) -> Iterator[N
         raise TryAgain(what, where=directory, fix=fix, code="disk-full") from error
 
 
-def _is_disk_full(error: Exception) -> bool:
-    return getattr(error, "errno", None) in _DISK_FULL or bool(_DISK_FULL_TEXTS.search(str(error)))
-
-
 @contextlib.contextmanager
 def _os_error_is_user_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if _is_disk_full(error):
+        if try_again(error) is not None:
             raise
         what = f"cannot be written to ({error.strerror})"
         raise UserError(what, where=path, fix="choose another directory", code="no-file") from error

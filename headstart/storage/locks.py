@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import errno
 import fcntl
 import json
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from headstart.errors import UserError
+from headstart.storage.exhaustion import try_again
 
 
 @contextlib.contextmanager
@@ -17,8 +19,14 @@ def run_lock(directory: Path) -> Iterator[None]:
     """Within `with`, hold `directory/lock`; the system lets go of it if the process is killed."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file = (directory / "lock").open("a+")
+        # A link is refused: what it points to would be emptied.
+        file = os.fdopen(os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+")
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            what, fix = "is a link, and not a lock of this run", "delete the link"
+            raise UserError(what, where=directory / "lock", fix=fix, code="no-file") from error
+        if (lacking := try_again(error, str(directory))) is not None:
+            raise lacking from error
         what = f"cannot be written ({error.strerror})"
         raise UserError(what, where=directory, fix="give another --out", code="no-file") from error
     with file:

@@ -9,7 +9,7 @@ from headstart.config import study as parts
 from headstart.config.generation import Seed
 from headstart.config.model import ModelConfig
 from headstart.config.reading import Reading
-from headstart.config.schema import Setting, Settings, checked, fields_of
+from headstart.config.schema import Setting, Settings, fields_of
 from headstart.config.study import PARTS, SETTINGS, StudyConfig
 from headstart.config.toml import read_toml
 from headstart.config.training import Computing
@@ -54,9 +54,7 @@ def asked_for(
     for name, value in known.items():
         if name not in EVERY:
             raise UserError(f"unknown setting {name!r}", fix=nearest(name, EVERY), code="unknown-name")
-        plain = list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
-        known[name] = checked(plain, EVERY[name].type, name)
-        EVERY[name].check(known[name])
+        known[name] = EVERY[name].checked(value)
     if (known.get("valid") or known.get("test")) and not (known.get("train") or start or has_data):
         raise UserError("--valid or --test without --train", fix="give --train too", code="missing")
     config, model = _starting_config(start, corpus, known, has_data)

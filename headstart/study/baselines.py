@@ -7,11 +7,13 @@ depends on a seed or on the number of threads: nothing is drawn but by a fixed s
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from headstart.config.study import Metric
 from headstart.data.cooccurrence import vectors_of
+from headstart.inference.metrics import macro_f1
 from headstart.randomness import stream
 from headstart.runs.linear import LEAST_PROBABILITY, UNITS, mixed
 from headstart.tokenizers.ngrams import Ngrams
@@ -28,13 +30,23 @@ LONGEST_WORDS = 20  # characters from space to space on average; more are text w
 Labels = Sequence[int] | np.ndarray
 
 
+class Choosing(NamedTuple):
+    """By what to choose on valid, and what the classes count for in training."""
+
+    metric: Metric = "accuracy"
+    class_weights: Literal["none", "balanced"] = "none"
+
+
+BY_ACCURACY = Choosing()
+
+
 class BaselineResult(NamedTuple):
     """Probabilities (rows, classes) on valid and test, and how the strength, or the weight of a mix, was chosen."""
 
     valid: np.ndarray
     test: np.ndarray
     chosen: float | None  # None where there was nothing to choose: one class, or no text to learn from
-    tries: list[tuple[float, float, float]]  # (strength or weight, accuracy on valid, log loss on valid)
+    tries: list[tuple[float, float, float]]  # (strength or weight, the metric on valid, log loss on valid)
     arrays: Mapping[str, np.ndarray] = MappingProxyType(
         {}
     )  # of a logistic regression: what runs/linear.py predicts with
@@ -55,7 +67,7 @@ def majority(train_labels: Labels, valid_count: int, test_count: int, classes: i
 
 def tfidf(
     train_texts: Sequence[str], train_labels: Labels, valid_texts: Sequence[str], valid_labels: Labels,
-    test_texts: Sequence[str], classes: int,
+    test_texts: Sequence[str], classes: int, how: Choosing = BY_ACCURACY,
 ) -> BaselineResult:  # fmt: skip
     """TF-IDF of words (1–2) and characters (2–5), learnt from train, and logistic regression."""
     from scipy.sparse import hstack
@@ -73,7 +85,7 @@ def tfidf(
     whole = [hstack(blocks, format="csr") for blocks in zip(*parts, strict=True)]
     turn = _onto_fewer_columns(whole[0])
     train, valid, test = (table @ turn for table in whole)
-    result = logistic_regression(train, valid, test, train_labels, valid_labels, classes)
+    result = logistic_regression(train, valid, test, train_labels, valid_labels, classes, how)
     if result.chosen is None:
         return result
     coefficients = turn @ result.arrays["coefficients"]
@@ -85,9 +97,10 @@ def _named(unit: str, **arrays: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def logistic_regression(
-    train: Any, valid: Any, test: Any, train_labels: Labels, valid_labels: Labels, classes: int
-) -> BaselineResult:
-    """Logistic regression on features, its strength the most accurate on valid, among equals of the lowest log loss.
+    train: Any, valid: Any, test: Any, train_labels: Labels, valid_labels: Labels, classes: int,
+    how: Choosing = BY_ACCURACY,
+) -> BaselineResult:  # fmt: skip
+    """Logistic regression on features, its strength the best on valid, among equals of the lowest log loss.
 
     Classes that a small budget's rows do not hold are never predicted, and cost their valid rows the full loss.
     """
@@ -99,7 +112,8 @@ def logistic_regression(
         return majority(train_labels, valid.shape[0], test.shape[0], classes)
     # Each strength goes on from the one before. With scikit-learn's own tolerance of 1e-4 the fit stops so early
     # that accuracy moves by half a point; with this one it is as near to the optimum as a fit from zero with 1e-6.
-    model = LogisticRegression(tol=3e-7, max_iter=10_000, warm_start=True)
+    weights = None if how.class_weights == "none" else how.class_weights
+    model = LogisticRegression(tol=3e-7, max_iter=10_000, warm_start=True, class_weight=weights)
     results: list[BaselineResult] = []
     tries: list[tuple[float, float, float]] = []
     with threadpool_limits(1):
@@ -115,15 +129,20 @@ def logistic_regression(
             }
             copies = {name: np.array(array) for name, array in arrays.items()}  # the next fit goes on in them
             results.append(BaselineResult(tables[0], tables[1], strength, tries, copies))
-            tries.append((strength, *scores(tables[0], valid_labels)))
+            tries.append((strength, *scores(tables[0], valid_labels, how.metric)))
     return results[min(range(len(tries)), key=lambda index: (-tries[index][1], tries[index][2]))]
 
 
-def scores(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Accuracy and log loss."""
+def scores(probabilities: np.ndarray, labels: np.ndarray, metric: Metric = "accuracy") -> tuple[float, float]:
+    """Accuracy, or macro-F1, and log loss."""
+    predicted = probabilities.argmax(axis=1)
+    score = macro_f1(predicted, labels) if metric == "macro_f1" else float((predicted == labels).mean())
+    return score, float(_losses(probabilities, labels).mean())
+
+
+def _losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     given = probabilities[np.arange(len(labels)), labels]
-    accuracy = float((probabilities.argmax(axis=1) == labels).mean())
-    return accuracy, float(-np.log(np.maximum(given, LEAST_PROBABILITY)).mean())
+    return np.asarray(-np.log(np.maximum(given, LEAST_PROBABILITY)))
 
 
 def _weights(counts: Any) -> Any:
@@ -177,8 +196,10 @@ def fit_lsa(texts: Sequence[str]) -> dict[str, np.ndarray]:
 # ---- several arms as one ----------------------------------------------------------------------------------------
 
 
-def mix(parts: Sequence[BaselineResult], valid_labels: Labels) -> BaselineResult:
+def mix(parts: Sequence[BaselineResult], valid_labels: Labels, metric: Metric = "accuracy") -> BaselineResult:
     """A log-linear mix of arms, whose exponents have the lowest log loss on valid.
+
+    Where macro-F1 is what counts, every class has the same part in that loss, however rare it is.
 
     Exponents calibrate too: of a network that is too sure, a mean of the probabilities would be little more than its
     own. `chosen` is the last one's share of them. On a small valid they are the mean of those that are best on its
@@ -189,11 +210,16 @@ def mix(parts: Sequence[BaselineResult], valid_labels: Labels) -> BaselineResult
     labels, every = np.asarray(valid_labels, dtype=np.int64), np.arange(len(valid_labels))
 
     def score(exponents: np.ndarray, rows: np.ndarray = every) -> tuple[float, float]:
-        return scores(mixed([part.valid[rows] for part in parts], exponents), labels[rows])
+        return scores(mixed([part.valid[rows] for part in parts], exponents), labels[rows], metric)
 
     def best(rows: np.ndarray) -> np.ndarray:
+        _, classes, counts = np.unique(labels[rows], return_inverse=True, return_counts=True)
+        weights = 1 / counts[classes] if metric == "macro_f1" else None
+
         def cost(tried: np.ndarray) -> float:
-            return score(tried, rows)[1] + float(tried @ tried) / 2 / len(rows)  # the penalty of C = 1
+            losses = _losses(mixed([part.valid[rows] for part in parts], tried), labels[rows])
+            # The penalty of C = 1.
+            return float(np.average(losses, weights=weights)) + float(tried @ tried) / 2 / len(rows)
 
         start, bounds = np.full(len(parts), 1 / len(parts)), [(0, MOST_EXPONENT)] * len(parts)
         return np.asarray(minimize(cost, start, method="L-BFGS-B", bounds=bounds).x)
@@ -207,8 +233,8 @@ def mix(parts: Sequence[BaselineResult], valid_labels: Labels) -> BaselineResult
         fits = [best(half) for half in halves]
         others = [halves[number ^ 1] for number in range(len(halves))]
         exponents = np.mean(fits, axis=0).round(3)
-        accuracy, loss = np.mean([score(fit, other) for fit, other in zip(fits, others, strict=True)], axis=0)
-        reached = float(accuracy), float(loss)
+        value, loss = np.mean([score(fit, other) for fit, other in zip(fits, others, strict=True)], axis=0)
+        reached = float(value), float(loss)
     if not exponents.any():
         exponents[0] = 1.0
     share = round(float(exponents[-1] / exponents.sum()), 3)

@@ -24,7 +24,7 @@ from headstart.config.model import HeadConfig, ModelConfig
 from headstart.config.presets import preset
 from headstart.config.reading import Reading
 from headstart.config.run import DataConfig
-from headstart.config.study import BASELINES, PRETRAINED, WITHOUT_STEPS, PretrainPart, StudyConfig
+from headstart.config.study import BASELINES, PRETRAINED, WITHOUT_STEPS, Metric, PretrainPart, StudyConfig
 from headstart.config.training import PretrainObjective
 from headstart.data.fingerprints import fingerprint
 from headstart.data.labelled import LabelledSet, read_labelled, refuse_other_pairs
@@ -33,13 +33,15 @@ from headstart.data.leakage.find import find_leaks
 from headstart.data.readers.documents import Piece, pieces
 from headstart.data.readers.sources import Source, SplitName, form_of, weighted_path
 from headstart.data.splits import split_by_hash, with_held_out
-from headstart.errors import Log, UserError
+from headstart.data.warnings import data_warnings
+from headstart.errors import IntegrityError, Log, UserError
 from headstart.machine import Device, choose
 from headstart.planning.operations import per_text
 from headstart.planning.parameters import total
 from headstart.planning.workload import Lengths
 from headstart.runs.directory import RunDirectory
 from headstart.runs.load import load
+from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_write
 from headstart.study.design import (
     HEADS,
@@ -49,6 +51,7 @@ from headstart.study.design import (
     Trial,
     arms_of,
     learning_rates_of,
+    metric_of,
     steps_of,
     trials_of,
     with_budgets,
@@ -106,6 +109,29 @@ class StudyData:
     def trial_file(self, trial: Trial) -> Path:
         return self.directory / "trials" / trial.name / "trial.json"
 
+    def read_trial(self, trial: Trial) -> dict[str, Any]:
+        """What a trial that is done has found."""
+        file = self.trial_file(trial)
+        found = checksummed_json.read(file, self._fix(trial))
+        if [found.get(name) for name in ("arm", "budget", "seed")] != [trial.arm.name, trial.budget, trial.seed]:
+            raise self._damaged(trial, file, "is of another trial")
+        return found
+
+    def read_trial_file(self, trial: Trial, file: Path) -> bytes:
+        """What a trial keeps besides, as its trial.json knows it."""
+        if not file.exists():
+            raise self._damaged(trial, file, "is missing")
+        content = file.read_bytes()
+        if hashlib.sha256(content).hexdigest() != self.read_trial(trial)["files"].get(file.name):
+            raise self._damaged(trial, file, "is not what was written")
+        return content
+
+    def _damaged(self, trial: Trial, file: Path, what: str) -> IntegrityError:
+        return IntegrityError(what, where=file, fix=self._fix(trial))
+
+    def _fix(self, trial: Trial) -> str:
+        return f"delete {self.trial_file(trial).parent}: the same command does the trial again"
+
     def probabilities_file(self, trial: Trial) -> Path:
         """What a trial that others take keeps on valid and test; it is there before trial.json is."""
         return self.trial_file(trial).with_name("probabilities.npz")
@@ -147,6 +173,11 @@ class StudyData:
         return dataclasses.replace(self.model, direction=direction, segments=segments)
 
     @property
+    def metric(self) -> Metric:
+        """What is chosen by on valid, and compared by on test."""
+        return metric_of(self.config.study, self.facts["data"]["train"]["classes"])
+
+    @property
     def head(self) -> HeadConfig:
         pooling = self.config.finetune.pooling or None
         return HeadConfig(kind="classification", classes=len(self.labels), pooling=pooling)
@@ -159,6 +190,9 @@ def prepare(
     arms, sets = arms_of(config.study), sets or labelled_sets(config, log)
     labels = LabelMap.of(sets["train"])
     study = with_budgets(config.study, len(sets["train"]), len(labels))
+    metric = metric_of(study, class_counts(sets["train"].labels))
+    if metric != study.metric and metric != "accuracy":
+        log("a class is rare: arms are compared and chosen by macro-F1 (--metric accuracy: by accuracy)")
     for name, labelled in sets.items():
         _write_labelled(directory / "data" / f"{name}.jsonl", labelled)
     if any(phase.labelled_texts for phase in config.pretrain):  # under the name that the corpus is read by
@@ -183,7 +217,7 @@ def prepare(
     most, default = model.context, PRETRAIN_BATCH_TOKENS[machine.device.type]
     config = dataclasses.replace(
         config,
-        study=dataclasses.replace(study, precision=machine.precision, fast=machine.is_fast),
+        study=dataclasses.replace(study, precision=machine.precision, fast=machine.is_fast, metric=metric),
         pretrain=[
             dataclasses.replace(p, length=min(p.length or most, most), batch_tokens=p.batch_tokens or default)
             for p in config.pretrain
@@ -195,6 +229,8 @@ def prepare(
     ids, rows, limit = sets["train"].token_ids or [], len(sets["train"]), config.finetune.length
     lengths = [min(limit, sum(map(len, ids[row::rows])) + 2) for row in range(rows)]
     facts = _facts(config, sets, corpus, labels, directory, log)
+    for line in facts["data"]["warnings"]:
+        log(line)
     data = StudyData(
         directory, config, model, labels.labels, learning_rates_of(config.finetune, model), device,
         float(np.mean(lengths)), {}, facts,
@@ -270,11 +306,24 @@ def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     return made.getvalue()
 
 
+def read_npz(file: Path, fix: str) -> dict[str, np.ndarray]:
+    """All arrays of a file; they have checksums of their own."""
+    try:
+        with np.load(file) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except Exception as error:  # whatever numpy and zipfile make of a damaged file
+        raise IntegrityError("is not what was written", where=file, fix=fix) from error
+
+
 @functools.lru_cache(maxsize=1)
 def _tokenized_sets(directory: Path, fingerprint: str, contents: tuple[str, ...]) -> Sets:
-    with np.load(directory / "tokens.npz") as arrays:
-        ids = {name: np.split(arrays[name], np.cumsum(arrays[f"{name}-lengths"])[:-1]) for name in SETS}
+    fix = "run the same command again: it is written anew"
+    arrays = read_npz(directory / "tokens.npz", fix)
+    ids = {name: np.split(arrays[name], np.cumsum(arrays[f"{name}-lengths"])[:-1]) for name in SETS}
     rows = {name: read_labelled(directory / f"{name}.jsonl") for name in SETS}
+    for (name, labelled), content in zip(rows.items(), contents, strict=True):
+        if labelled.fingerprint != content:
+            raise IntegrityError("is not what was written", where=directory / f"{name}.jsonl", fix=fix)
     return {n: dataclasses.replace(rows[n], token_ids=ids[n], tokenized_by=fingerprint) for n in SETS}
 
 
@@ -427,6 +476,9 @@ def _facts(
     files = [{"file": Path(path).name, "sha256": digest} for path, digest in digests.items()]
     leaks = _leaks(config, sets, digests, directory / "data" / "leaks.json", log)
 
+    frame = 2 if sets["train"].texts_b is None else 3
+    warnings = data_warnings(sets, config.finetune.length, frame)
+
     def about(name: str, labelled: LabelledSet) -> dict[str, Any]:
         file = Path(getattr(config.finetune, name) or config.finetune.train).name
         counts = {"rows": len(labelled), "classes": class_counts(labelled.labels)}
@@ -439,6 +491,7 @@ def _facts(
             "labels": list(labels.labels),
             "leaks": leaks["counts"],
             "leaked_test_rows": len(leaks["test_rows"]),
+            "warnings": [f"{name}: {warning.message}" for name, warning in warnings],
         },
         "leaked_rows": leaks["test_rows"],
     }
@@ -448,8 +501,9 @@ def _leaks(config: StudyConfig, sets: Sets, corpus: dict[str, str], kept: Path, 
     """Texts that stand in two sets, or in a set and in the corpus; found once and kept."""
     contents = [[labelled.fingerprint for labelled in sets.values()], list(corpus.values())]
     key = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
-    if kept.exists() and (found := json.loads(kept.read_bytes())).get("key") == key:
-        return dict(found)
+    fix = "delete it: it is found again"
+    if kept.exists() and (known := checksummed_json.read(kept, fix)).get("key") == key:
+        return known
     log("looking for texts that stand in two sets, or in the corpus")
     documents = config.pretrain[0].documents if config.pretrain else "auto"
     stream = pieces(list(corpus), config.reading.part(Reading, documents=documents)) if corpus else None
@@ -459,7 +513,7 @@ def _leaks(config: StudyConfig, sets: Sets, corpus: dict[str, str], kept: Path, 
     rows = {row for name in names if name.startswith("test_") for row in leaks.rows.get(name, [])}
     counts = {name: leaks.counts.get(name, 0) for name in (*names, *near)}
     found = {"key": key, "counts": counts, "test_rows": sorted(rows)}
-    atomic_write(kept, json.dumps(found).encode())
+    atomic_write(kept, checksummed_json.dump(found))
     return found
 
 

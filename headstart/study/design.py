@@ -7,7 +7,7 @@ tokenizer, the number of steps, and the learning rates that each may choose from
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from headstart.config import defaults
@@ -121,6 +121,14 @@ def arms_of(study: StudyPart) -> list[Arm]:
         Arm("scratch-long", "scratch-long", first, "from scratch, with the pretraining's compute on top"),
     ]
     return [arm for arm in arms if arm.kind in study.arms]
+
+
+def metric_of(study: StudyPart, counts: Mapping[str, int]) -> c.Metric:
+    """What to compare by, from the rows of each class in train."""
+    if study.metric != "auto":
+        return study.metric
+    share = min(counts.values()) / sum(counts.values())  # of many classes even an even share is small
+    return "macro_f1" if share < min(defaults.RARE, 0.5 / len(counts)) else "accuracy"
 
 
 def _refuse_unknown(what: str, given: list[str], known: tuple[str, ...]) -> None:

@@ -5,16 +5,19 @@ What is promised for it is the arm's mean over seeds on test, not what its own s
 
 import dataclasses
 import hashlib
-import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 
 from headstart.config.reading import Reading
+from headstart.errors import IntegrityError
 from headstart.runs.directory import RunDirectory
+from headstart.runs.load import load
 from headstart.runs.study_model import NETWORKS, StudyModelConfig
+from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_directory
 from headstart.study.data import StudyData
 from headstart.study.design import MIXES, Trial, arms_of
@@ -27,7 +30,7 @@ _KINDS = (*NETWORKS, "tfidf", "lsa", *MIXES)
 def keep_model(data: StudyData, record: StudyRecord) -> KeptModel | None:
     """Write STUDY/model; None where no arm has left a model."""
     budget = max(record.budgets)
-    means = record.valid_accuracies(budget)
+    means = record.valid_scores(budget)
     arms = {arm.name: arm for arm in arms_of(data.config.study) if arm.kind in _KINDS and arm.name in means}
     found = {name: _files(data, Trial(arm, budget, 0)) for name, arm in arms.items()}
     whole = [name for name, files in found.items() if all(file.exists() for file in files.values())]
@@ -35,19 +38,22 @@ def keep_model(data: StudyData, record: StudyRecord) -> KeptModel | None:
         return None
     best = max(whole, key=lambda name: means[name])  # among equals the first: the cheapest
     files = found[best]
-    score = next(score.accuracy for score in record.scores if (score.arm, score.budget) == (best, budget))
+    score = next(score for score in record.scores if (score.arm, score.budget) == (best, budget))
+    reached: dict[str, Any] = {f"valid_{record.metric}": means[best]}
+    if interval := record.of_metric(score):
+        reached[record.metric] = interval.value
     regressions = [name for name in LINEAR if name in files]
-    trained = json.loads(files["trial"].read_bytes())
+    trained = data.read_trial(Trial(arms[best], budget, 0))
     config = StudyModelConfig(
-        arm=best, kind=arms[best].kind, budget=budget, accuracy=score.value if score else None,
-        valid_accuracy=means[best], label_names=list(data.labels), pairs=data.sets()["train"].texts_b is not None,
-        data=data.config.reading.part(Reading), exponents=trained.get("exponents", []),
+        arm=best, kind=arms[best].kind, budget=budget, **reached, label_names=list(data.labels),
+        pairs=data.sets()["train"].texts_b is not None, data=data.config.reading.part(Reading),
+        exponents=trained.get("exponents", []),
         length=data.config.finetune.length if "run" in files else 0, parameters=_parameters(files),
         regressions=regressions,
         regressions_sha256=[hashlib.sha256(files[name].read_bytes()).hexdigest() for name in regressions],
     )  # fmt: skip
     _write(data.directory / "model", config, files)
-    return KeptModel(arm=best, kind=config.kind, budget=budget, accuracy=score)
+    return KeptModel(arm=best, kind=config.kind, budget=budget, accuracy=score.accuracy, macro_f1=score.macro_f1)
 
 
 def _files(data: StudyData, trial: Trial) -> dict[str, Path]:
@@ -57,9 +63,12 @@ def _files(data: StudyData, trial: Trial) -> dict[str, Path]:
         parts = [_files(data, other) for other in data.trials_before(trial)]
         return {name: file for part in parts for name, file in part.items()} | own
     if trial.arm.kind not in NETWORKS:
-        return {trial.arm.kind: data.linear_file(trial), **own}
+        linear = data.linear_file(trial)
+        if linear.exists() and own["trial"].exists():
+            data.read_trial_file(trial, linear)
+        return {trial.arm.kind: linear, **own}
     # A study that was killed before it tidied up has the weights of the other learning rates too.
-    chosen = json.loads(own["trial"].read_bytes())["chosen"] if own["trial"].exists() else 0.0
+    chosen = data.read_trial(trial)["chosen"] if own["trial"].exists() else 0.0
     run = data.trial_file(trial).with_name(f"lr-{chosen:g}")
     return {"run": run, "weights": RunDirectory(run).weights_file, **own}
 
@@ -74,17 +83,25 @@ def _parameters(files: dict[str, Path]) -> int:
     return count
 
 
+def _check(run: Path) -> None:
+    try:
+        load(run)
+    except IntegrityError as error:
+        fix = f"delete {run.parent}: the same command does the trial again"
+        raise IntegrityError(error.what, where=error.where, fix=fix, code=error.code) from error
+
+
 def _write(directory: Path, config: StudyModelConfig, files: dict[str, Path]) -> None:
     with atomic_directory(directory) as temporary:
         if "run" in files:
+            _check(files["run"])
             copied = RunDirectory(shutil.copytree(files["run"], temporary / "run"))
             run = copied.read_config()
             # The columns that the user's files have, and not those of the study's own copies.
-            copied.write_config(
-                dataclasses.replace(run, data=dataclasses.replace(run.data, **dataclasses.asdict(config.data)))
-            )
+            run = dataclasses.replace(run, data=dataclasses.replace(run.data, **dataclasses.asdict(config.data)))
+            copied.write_config(run)
+            copied.write_result(copied.read_result() or {}, run)
         for name in files.keys() & set(LINEAR):
             shutil.copy(files[name], temporary / f"{name}.safetensors")
-        content = json.dumps(dataclasses.asdict(config), indent=1, ensure_ascii=False)
-        (temporary / "model.json").write_text(content + "\n", encoding="utf-8")
+        (temporary / "model.json").write_bytes(checksummed_json.dump(dataclasses.asdict(config), indent=1))
         shutil.rmtree(directory, ignore_errors=True)

@@ -5,7 +5,6 @@ fractions. A field whose type allows None is null where there is nothing to say,
 """
 
 import dataclasses
-import json
 import math
 import types
 import typing
@@ -14,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from headstart.config.schema import fields_of
-from headstart.config.study import WITHOUT_STEPS
+from headstart.config.study import WITHOUT_STEPS, Metric
 from headstart.errors import IntegrityError, UserError
 from headstart.runs.base_status import BaseStatus
+from headstart.runs.directory import finite
+from headstart.storage import checksummed_json
 
 FORMAT = 1
 _FIX = "run `headstart study` again with the same --out: finished work is not computed again"
@@ -70,6 +71,9 @@ class DataRecord(_Record):
     """Rows of one set that also occur in another, such as test_in_train; `near_` for near-duplicates."""
 
     leaked_test_rows: int
+    warnings: list[str] = field(default_factory=list)
+    """What is probably a mistake in the rows, as `data check` says it."""
+
     corpus_total: CorpusTotal | None = None
 
 
@@ -134,6 +138,7 @@ class Try(_Record):
 
     value: float
     accuracy: float | None = None
+    macro_f1: float | None = None
     loss: float | None = None
 
 
@@ -142,6 +147,7 @@ class CurvePoint(_Record):
 
     epoch: float
     accuracy: float | None = None
+    macro_f1: float | None = None
     loss: float | None = None
 
 
@@ -165,10 +171,9 @@ class TrialRecord(_Record):
         """Its name in timing.json and on disk."""
         return f"{self.arm}-b{self.budget}-s{self.seed}"
 
-    @property
-    def valid_accuracy(self) -> float | None:
+    def valid_score(self, metric: Metric) -> float | None:
         """Of the try that was chosen."""
-        return next((one.accuracy for one in self.tries if one.value == self.chosen), None)
+        return next((getattr(one, metric) for one in self.tries if one.value == self.chosen), None)
 
 
 Run = PretrainingRecord | TrialRecord
@@ -182,10 +187,11 @@ class Score(_Record):
     accuracy: Interval | None = None
     macro_f1: Interval | None = None
     accuracy_without_leaks: Interval | None = None
+    macro_f1_without_leaks: Interval | None = None
 
 
 class DifferenceRecord(_Record):
-    """Accuracy of `arm` minus that of `against`; `p_holm` is corrected over the budgets of the pair."""
+    """The metric of `arm` minus that of `against`; `p_holm` is corrected over the budgets of the pair."""
 
     arm: str
     against: str
@@ -215,7 +221,8 @@ class LabelsToMatch(_Record):
 
 
 class EpochsToMatch(_Record):
-    """After how many epochs of how many an arm has the best `accuracy` of scratch, which needs `scratch` epochs."""
+    """After how many epochs of how many an arm has the best of scratch, which needs `scratch` epochs; `accuracy` is
+    that best, in the study's metric."""
 
     value: float | None = None
     of: float | None = None
@@ -259,12 +266,13 @@ class Item(_Record):
 
 
 class KeptModel(_Record):
-    """The model in STUDY/model: an arm, and its mean accuracy on test over all seeds."""
+    """The model in STUDY/model: an arm, and its mean scores on test over all seeds."""
 
     arm: str
     kind: str
     budget: int
     accuracy: Interval | None = None
+    macro_f1: Interval | None = None
 
 
 class StudyRecord(_Record):
@@ -279,6 +287,9 @@ class StudyRecord(_Record):
     model: ModelRecord
     learning_rates: list[float]
     power: Power
+    metric: Metric = "accuracy"
+    """What arms are chosen by on valid, and what differences, savings, verdict and pictures are of."""
+
     arms: list[ArmRecord]
     budgets: list[int]
     seeds: list[int]
@@ -299,12 +310,21 @@ class StudyRecord(_Record):
         arms, budgets = ", ".join(arm.name for arm in self.arms), ", ".join(f"{one:,}" for one in self.budgets)
         return f"<StudyRecord {self.name}: {arms}; {budgets} labels; seeds: {len(self.seeds)}>"
 
-    def valid_accuracies(self, budget: int) -> dict[str, float]:
+    @property
+    def metric_title(self) -> str:
+        return {"accuracy": "accuracy", "macro_f1": "macro-F1"}[self.metric]
+
+    def of_metric(self, scores: Score | KeptModel, suffix: str = "") -> Interval | None:
+        """Of several scores the one that counts."""
+        found: Interval | None = getattr(scores, self.metric + suffix)
+        return found
+
+    def valid_scores(self, budget: int) -> dict[str, float]:
         """The mean over seeds on valid of each arm that has any at this budget."""
         reached: dict[str, list[float]] = {}
         for trial in self.trials:
-            if trial.budget == budget and trial.valid_accuracy is not None:
-                reached.setdefault(trial.arm, []).append(trial.valid_accuracy)
+            if trial.budget == budget and (score := trial.valid_score(self.metric)) is not None:
+                reached.setdefault(trial.arm, []).append(score)
         return {arm: sum(values) / len(values) for arm, values in reached.items()}
 
     @classmethod
@@ -320,8 +340,8 @@ class StudyRecord(_Record):
             what = "holds no study: there is no study.json in it" if is_there else "is not a directory"
             fix = "give the directory that `headstart study --out DIR` wrote"
             raise UserError(what, where=str(directory), fix=fix, code="not-a-run")
-        content = _json(path)
-        if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:
+        content = checksummed_json.read(path, _FIX)
+        if content.get("format", FORMAT) != FORMAT:
             what = f"has format {content['format']!r}, this version reads {FORMAT}"
             raise IntegrityError(what, where=str(path), fix=_FIX)
         record: StudyRecord = parse(cls, content, str(path))
@@ -330,7 +350,7 @@ class StudyRecord(_Record):
         return record
 
     def to_json(self) -> bytes:
-        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False).encode() + b"\n"
+        return checksummed_json.dump(finite(dataclasses.asdict(self)), indent=1)
 
     @property
     def failed(self) -> list[Run]:
@@ -356,14 +376,7 @@ class Timing(_Record):
     def load(cls, directory: Path) -> "Timing | None":
         """Read the timing.json of a directory, if there is one."""
         path = directory / "timing.json"
-        return parse(cls, _json(path), str(path)) if path.is_file() else None
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (ValueError, OSError, RecursionError) as error:
-        raise IntegrityError(f"cannot be read ({error})", where=str(path), fix=_FIX) from error
+        return parse(cls, checksummed_json.read(path, "delete it"), str(path)) if path.is_file() else None
 
 
 def parse(kind: Any, value: Any, path: str, key: str = "") -> Any:
@@ -373,6 +386,8 @@ def parse(kind: Any, value: Any, path: str, key: str = "") -> Any:
         return value
     if isinstance(value, float) and not math.isfinite(value):
         value = None
+    if origin is typing.Literal and value in inner:
+        return value
     if origin in (types.UnionType, typing.Union):
         return None if value is None else parse(inner[0], value, path, key)
     if origin is list and isinstance(value, list):

@@ -4,16 +4,16 @@ A failed trial is shown and counted, never dropped silently. Test data chooses n
 """
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from headstart.config.study import Metric
 from headstart.data.labelled import read_labelled
 from headstart.data.labels import LabelMap
 from headstart.runs.base_status import BaseStatus, base_status
-from headstart.runs.directory import MetricsFile
+from headstart.runs.directory import RunDirectory
 from headstart.study import record as r
 from headstart.study import savings, statistics
 from headstart.study.data import StudyData, pretraining_operations
@@ -32,13 +32,13 @@ def summarise(
     """The whole record."""
     study, arms = data.config.study, arms_of(data.config.study)
     test = read_labelled(data.labelled("test"))
-    answers = _Answers(LabelMap(data.labels).ids(test), len(data.labels))
+    answers = _Answers(LabelMap(data.labels).ids(test), len(data.labels), data.metric)
     trials = [_trial(data, trial, ended, answers) for trial in trials_of(study)]
     order = [arm.name for arm in arms]
     largest, clean = max(study.budgets), np.setdiff1d(np.arange(len(test)), data.facts["leaked_rows"])
     differences, items = _differences(answers, arms, study.budgets), len(test)
-    detectable = statistics.detectable(items, study.seeds)
-    sentence = statistics.detectable_sentence(items, study.seeds, detectable)
+    detectable = statistics.detectable(answers.equivalent_items, study.seeds)
+    sentence = statistics.detectable_sentence(items, study.seeds, detectable, answers.rarest)
     record = r.StudyRecord(
         format=r.FORMAT,
         name=_name(settings),
@@ -49,6 +49,7 @@ def summarise(
         model=r.parse(r.ModelRecord, data.facts["model"], "model"),
         learning_rates=data.learning_rates,
         power=r.Power(items=items, seeds=study.seeds, points=detectable, sentence=sentence),
+        metric=data.metric,
         arms=[r.ArmRecord(**arm._asdict()) for arm in arms],
         budgets=study.budgets,
         seeds=list(range(study.seeds)),
@@ -84,8 +85,12 @@ def _name(settings: dict[str, Any]) -> str:
 class _Answers:
     """Predicted classes on test, by arm, budget and seed, beside the true ones."""
 
-    def __init__(self, truth: np.ndarray, classes: int) -> None:
-        self.truth, self.classes = truth, classes
+    def __init__(self, truth: np.ndarray, classes: int, metric: Metric) -> None:
+        self.truth, self.classes, self.metric = truth, classes, metric
+        counts = np.unique(truth, return_counts=True)[1].tolist()
+        is_accuracy = metric == "accuracy"
+        self.rarest = None if is_accuracy else min(counts)
+        self.equivalent_items = len(truth) if is_accuracy else statistics.equivalent_items(counts)
         self._by_seed: dict[tuple[str, int], dict[int, np.ndarray]] = {}
 
     def add(self, trial: Trial, predictions: np.ndarray) -> None:
@@ -101,6 +106,12 @@ class _Answers:
     def right(self, arm: str, budget: int, seeds: list[int] | None = None) -> np.ndarray:
         """1 for a right answer, 0 for a wrong one (seeds, items)."""
         return (self.table(arm, budget, seeds) == self.truth).astype(float)
+
+    def parts(self, arm: str, budget: int, seeds: list[int] | None = None) -> np.ndarray:
+        """Each item's part in the metric (seeds, items): a row's mean is what that seed reaches."""
+        if self.metric == "accuracy":
+            return self.right(arm, budget, seeds)
+        return statistics.macro_f1_table(self.table(arm, budget, seeds), self.truth, self.classes)
 
     def confusion(self, arm: str, budget: int) -> list[list[int]]:
         matrix = np.zeros((self.classes, self.classes), np.int64)
@@ -122,7 +133,7 @@ def _trial(data: StudyData, trial: Trial, ended: Ended, answers: _Answers) -> r.
     if not file.exists():
         about: dict[str, Any] = {"arm": trial.arm.name, "budget": trial.budget, "seed": trial.seed}
         return r.TrialRecord(**about, **_failed(ended, trial.name))
-    content = json.loads(file.read_bytes())
+    content = data.read_trial(trial)
     predictions = np.array(content["predictions"])
     answers.add(trial, predictions)
     return dataclasses.replace(
@@ -134,16 +145,17 @@ def _trial(data: StudyData, trial: Trial, ended: Ended, answers: _Answers) -> r.
 
 def _pretraining(data: StudyData, task: Pretraining, ended: Ended, answers: _Answers) -> r.PretrainingRecord:
     run, about = data.base(task), {"name": task.name, **task._asdict()}
-    if not (run / "result.json").exists():
+    result = RunDirectory(run).read_result()
+    if result is None:
         return r.PretrainingRecord(**about, **_failed(ended, task.name))
-    valid = json.loads((run / "result.json").read_bytes())["valid"] or {}
+    valid = result["valid"] or {}
     bits, loss = valid.get("bits_per_byte"), valid.get("loss")
     # The same text, so bits per byte are proportional to the loss.
     ratio = bits / loss if bits and loss else None
     curve = [
         r.PretrainingPoint(step=point["step"], loss=at, bits_per_byte=at * ratio if ratio else None)
-        for point in MetricsFile(run / "metrics.jsonl").read()
-        if point.get("event") == "valid" and (at := point["loss"]) is not None  # None: it was not finite
+        for point in result["evaluations"]
+        if (at := point["loss"]) is not None  # None: it was not finite
     ]
     steps = data.steps[task.objective]
     phases = zip(steps, data.config.pretrain, strict=True)
@@ -164,7 +176,7 @@ def _base(data: StudyData, task: Pretraining, answers: _Answers) -> BaseStatus |
     names = [arm.name for arm in arms] + ["majority"]
     if status is None or len(names) < 2 or not all(answers.seeds(name, budget) for name in names):
         return status
-    frozen, chance = (float(answers.right(name, budget).mean()) for name in names)
+    frozen, chance = (float(answers.parts(name, budget).mean()) for name in names)
     return dataclasses.replace(status, frozen_above_chance=frozen - chance)
 
 
@@ -180,14 +192,15 @@ def _score(answers: _Answers, arm: Arm, budget: int, seeds: int, clean: np.ndarr
     score = r.Score(arm=arm.name, budget=budget, seeds=done, failed=seeds - done)
     if not done:
         return score
-    right = answers.right(arm.name, budget)
+    right, table = answers.right(arm.name, budget), answers.table(arm.name, budget)
     has_leaks = 0 < len(clean) < right.shape[1]
-    return dataclasses.replace(
-        score,
-        accuracy=_interval(statistics.mean(right)),
-        macro_f1=_interval(statistics.macro_f1(answers.table(arm.name, budget), answers.truth, answers.classes)),
-        accuracy_without_leaks=_interval(statistics.mean(right[:, clean])) if has_leaks else None,
-    )
+    for suffix, items in (("", slice(None)), ("_without_leaks", clean)):
+        if not suffix or has_leaks:
+            macro_f1 = statistics.macro_f1(table[:, items], answers.truth[items], answers.classes)
+            both = {"accuracy": statistics.mean(right[:, items]), "macro_f1": macro_f1}
+            found: dict[str, Any] = {name + suffix: _interval(estimate) for name, estimate in both.items()}
+            score = dataclasses.replace(score, **found)
+    return score
 
 
 def _differences(answers: _Answers, arms: list[Arm], budgets: list[int]) -> list[r.DifferenceRecord]:
@@ -198,8 +211,8 @@ def _differences(answers: _Answers, arms: list[Arm], budgets: list[int]) -> list
         for budget in budgets:
             own = set(answers.seeds(arm.name, budget))
             if seeds := sorted(own & set(answers.seeds(against.name, budget))):
-                tables = (answers.right(one.name, budget, seeds) for one in (against, arm))
-                by_budget[budget] = statistics.difference(*tables)
+                first, second = (answers.parts(one.name, budget, seeds) for one in (against, arm))
+                by_budget[budget] = statistics.difference(first, second, answers.rarest)
         adjusted = statistics.holm([difference.p for difference in by_budget.values()])
         records += [
             r.DifferenceRecord(
@@ -224,12 +237,12 @@ def _savings(answers: _Answers, arms: list[Arm], budgets: list[int], trials: lis
             seeds = sorted(set(answers.seeds(arm.name, budget)).intersection(*common)) if there else []
             if not seeds:
                 continue
-            scratch = [answers.right(against.name, b, seeds) for b in there]
-            labels = savings.labels_to_match(there, scratch, answers.right(arm.name, budget, seeds))
+            scratch = [answers.parts(against.name, b, seeds) for b in there]
+            labels = savings.labels_to_match(there, scratch, answers.parts(arm.name, budget, seeds))
             sentence = savings.labels_sentence(labels, there, budget, *names)
             curves = [
                 [
-                    [(point.epoch, point.accuracy or 0.0) for point in trial.curve]
+                    [(point.epoch, getattr(point, answers.metric) or 0.0) for point in trial.curve]
                     for trial in trials
                     if (trial.arm, trial.budget, trial.status) == (name, budget, "done")
                 ]

@@ -11,16 +11,16 @@ from headstart.study.statistics import difference
 HALVINGS = 10
 ROUNDING = 1e-12
 Curve = Sequence[tuple[float, float]]
-"""(epoch, accuracy on valid) of one seed, in order."""
+"""(epoch, the metric on valid) of one seed, in order."""
 
 
 def labels_to_match(budgets: Sequence[int], scratch: Sequence[np.ndarray], reached: np.ndarray) -> LabelsToMatch:
     """How many labels scratch needs to match an arm, read off scratch's curve over its budgets.
 
-    `scratch` has a table (seeds, items) of right answers for each budget, in rising order; `reached` is the arm's
-    table for the same seeds and items. The curve is made monotone, and is linear in the logarithm of the labels
-    between budgets. The interval holds the numbers of labels at which the paired difference between the arm and
-    scratch's curve is not significant.
+    `scratch` has a table (seeds, items) of right answers, or of parts in macro-F1, for each budget, in rising order;
+    `reached` is the arm's table for the same seeds and items. The curve is made monotone, and is linear in the
+    logarithm of the labels between budgets. The interval holds the numbers of labels at which the paired difference
+    between the arm and scratch's curve is not significant.
     """
     if list(budgets) != sorted(set(budgets)) or len(budgets) != len(scratch) or not budgets:
         raise ValueError(f"a table for each of rising budgets, not {len(scratch)} for {list(budgets)}")
@@ -119,7 +119,7 @@ def epochs_to_match(arm_curves: Sequence[Curve], scratch_curves: Sequence[Curve]
 def epochs_sentence(epochs: EpochsToMatch, arm: str = "finetuned", against: str = "scratch") -> str:
     """The epochs in words."""
     if epochs.value is None:
-        return f"{arm} does not reach the best accuracy of {against} on valid"
+        return f"{arm} does not reach the best of {against} on valid"
     return (
         f"{arm} needs {epochs.value:.3g} of {epochs.of:.3g} epochs to match the best of {against} on valid "
         f"({100 * (epochs.accuracy or 0):.1f} %), which {against} reaches after {epochs.scratch:.3g}"

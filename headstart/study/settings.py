@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headstart.config import study as c
+from headstart.config.model import model_fields
 from headstart.config.schema import build
 from headstart.config.study import StudyConfig
 from headstart.config.toml import read_toml, to_toml
@@ -34,7 +35,10 @@ def demo_config(null: bool = False) -> StudyConfig:
 def read_study(path: str | Path) -> tuple[StudyConfig, dict[str, Any]]:
     """A STUDY.toml: its settings, and the fields of the model that it overrides."""
     data = read_toml(path)
-    model = data.pop("model", {})
+    given = data.pop("model", {})
+    if not isinstance(given, dict):
+        raise UserError("model is no table", where=path, fix="write [model], and its fields below")
+    model = model_fields(given, str(path))
     data.pop("content", None)
     return build(StudyConfig, data, str(path)), model
 
@@ -123,7 +127,8 @@ def check_same(directory: Path, settings: dict[str, Any], *, has_final_steps: bo
 
 
 def _with_defaults(settings: dict[str, Any], file: str) -> dict[str, Any]:
-    """What they say; a setting that they do not name was as is usual."""
+    """What they say; a setting that they do not name was as is usual, and the metric once always accuracy."""
+    settings.setdefault("study", {}).setdefault("metric", "accuracy")
     apart: dict[str, Any] = {name: settings.pop(name) for name in ("model", "content") if name in settings}
     full = dataclasses.asdict(build(StudyConfig, settings, file))
     return tomllib.loads(to_toml({**full, **apart}))

@@ -17,19 +17,27 @@ tests/study/test_statistics_simulated.py):
   interval up to a third wider than Satterthwaite's, at 5 seeds up to an eighth.
 
 A share has Wilson's form of the interval: it stays inside 0 and 1, and says something where all is right.
+
+Macro-F1 is no mean of items, and has each item's influence in the table instead. That covers the truth 92 to 98 % of
+the time, and differences 93 to 98 %, but where a rare class is hardly ever hit (fewer than 5 times in a seed) as
+seldom as 25 %. There each class has Wilson's form around its own F1, and the class's distances from it add up as
+errors do (MOVER, Zou and Donner 2008): 92 to 98 % again.
 """
 
 import math
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from scipy import optimize, special
 
+from headstart.config.defaults import RARE
 from headstart.inference.metrics import CONFIDENCE
 
 _UPPER = (1 + CONFIDENCE) / 2
 SEED_DEVIATION = 0.01  # one point; with 50 labels expect three
 _STABLE_SHARE, _POWER = 0.5, 0.8
+_FEW_HITS = 5
 
 
 class Estimate(NamedTuple):
@@ -62,19 +70,23 @@ def mean(right: np.ndarray) -> Estimate:
     return _estimate(right, is_share=_holds_shares(right))
 
 
-def difference(first: np.ndarray, second: np.ndarray) -> Difference:
-    """What the second arm has more than the first: tables (seeds, items) of the same seeds and items."""
+def difference(first: np.ndarray, second: np.ndarray, rarest: int | None = None) -> Difference:
+    """What the second arm has more than the first: tables (seeds, items) of the same seeds and items.
+
+    Of tables of macro-F1 `rarest` is the number of items of the rarest class, which count most.
+    """
     first, second = _table(first), _table(second)
     if first.shape != second.shape:
         raise ValueError(f"tables of {first.shape} and {second.shape} are not paired")
     table = second - first
     value, error, freedom = _centre(table)
-    bound = 1.0 if _holds_shares(first) and _holds_shares(second) else math.inf
+    is_share = rarest is not None or (_holds_shares(first) and _holds_shares(second))
+    bound = 1.0 if is_share else math.inf
     if math.isinf(error):
         half, p = math.inf, 1.0
     elif error == 0:
         # The largest share of items that would still have been missed by all of these, 2.5 % of the time.
-        half = float(1 - (1 - _UPPER) ** (1 / table.shape[1])) if bound == 1 else 0.0
+        half = float(1 - (1 - _UPPER) ** (1 / (rarest or table.shape[1]))) if is_share else 0.0
         p = 1.0 if value == 0 else 2.0 ** (1 - table.shape[1])  # the sign test's: every item on one side
     else:
         half, p = _t(freedom) * error, 2 * float(special.stdtr(freedom, -abs(value) / error))
@@ -83,7 +95,18 @@ def difference(first: np.ndarray, second: np.ndarray) -> Difference:
 
 def macro_f1(predictions: np.ndarray, truth: np.ndarray, classes: int) -> Estimate:
     """The mean over seeds of macro-F1: class numbers predicted (seeds, items) against the true ones (items)."""
-    return _estimate(macro_f1_table(predictions, truth, classes), is_share=True)
+    table = macro_f1_table(predictions, truth, classes)
+    found, parts = _estimate(table, is_share=True), [p for p in _parts(predictions, truth, classes) if p.rows]
+    if math.isinf(found.error) or all(p.hits >= _FEW_HITS or p.rows >= RARE * table.shape[1] for p in parts):
+        return found
+    ends = np.array([_estimate(part.table, True, max(2, round(part.named)))[:3] for part in parts])
+    below, above = ends[:, 0] - ends[:, 1], ends[:, 2] - ends[:, 0]
+    by_item = np.stack([part.table.mean(axis=0) for part in parts])
+    varies = by_item.std(axis=1) > 0
+    correlation = np.eye(len(parts))
+    correlation[np.ix_(varies, varies)] = np.corrcoef(by_item[varies])
+    low, high = (math.sqrt(max(0.0, d @ correlation @ d)) / len(parts) for d in (below, above))
+    return found._replace(low=max(0.0, found.value - low), high=min(1.0, found.value + high))
 
 
 def macro_f1_table(predictions: np.ndarray, truth: np.ndarray, classes: int) -> np.ndarray:
@@ -93,10 +116,28 @@ def macro_f1_table(predictions: np.ndarray, truth: np.ndarray, classes: int) -> 
     the score would move, per item, if there were more like this one. A class that is neither true nor
     predicted in a row has no F1 and does not count there.
     """
+    predictions = np.atleast_2d(predictions)
+    table, present = np.zeros(predictions.shape), np.zeros((len(predictions), 1))
+    for part in _parts(predictions, truth, classes):
+        table += part.table
+        present += part.counts
+    return table / present
+
+
+class _Part(NamedTuple):
+    """A class's F1: each item's part in it (seeds, items), and in which seeds it counts."""
+
+    table: np.ndarray
+    counts: np.ndarray
+    rows: int  # of which it is the true class
+    hits: float  # those that are predicted, mean over seeds
+    named: float  # items of which it is the true or the predicted class
+
+
+def _parts(predictions: np.ndarray, truth: np.ndarray, classes: int) -> Iterator[_Part]:
     predictions, truth = np.atleast_2d(predictions), np.asarray(truth)
     if truth.shape != predictions.shape[1:]:
         raise ValueError(f"{predictions.shape[1]} predictions a seed for {len(truth)} true classes")
-    table, present = np.zeros(predictions.shape), np.zeros((len(predictions), 1))
     for number in range(classes):
         is_predicted, is_true = predictions == number, truth == number
         hits, named = is_predicted & is_true, is_predicted.astype(float) + is_true
@@ -104,9 +145,9 @@ def macro_f1_table(predictions: np.ndarray, truth: np.ndarray, classes: int) -> 
         counts = share_named > 0
         # F1 = 2 × hits / named, a ratio of two means: its influence is (2 × hit - F1 × named) / mean named.
         f1 = 2 * hits.mean(axis=1, keepdims=True) / np.where(counts, share_named, 1)
-        table += f1 + (2 * hits - f1 * named) / np.where(counts, share_named, 1)
-        present += counts
-    return table / present
+        table = f1 + (2 * hits - f1 * named) / np.where(counts, share_named, 1)
+        seeds = len(predictions)
+        yield _Part(table, counts, int(is_true.sum()), hits.sum() / seeds, (named > 0).sum() / seeds)
 
 
 def holm(p_values: list[float]) -> list[float]:
@@ -148,9 +189,15 @@ def detectable(
     return 100 * float(optimize.brentq(missing, 0, 1000 * error))
 
 
-def detectable_sentence(items: int, seeds: int, points: float) -> str:
-    """What a study of this size can detect, in words."""
-    size = f"with {items:,} test items and {seeds} seed{'s' * (seeds != 1)}"
+def equivalent_items(counts: Collection[int]) -> int:
+    """So many items of even classes have about the error of macro-F1 that these have: it is the rare ones' own."""
+    return round(len(counts) ** 2 / sum(1 / count for count in counts))
+
+
+def detectable_sentence(items: int, seeds: int, points: float, rarest: int | None = None) -> str:
+    """What a study of this size can detect, in words; by macro-F1, with so many items of the rarest class."""
+    of_rarest = "" if rarest is None else f", {rarest:,} of the rarest class,"
+    size = f"with {items:,} test items{of_rarest} and {seeds} seed{'s' * (seeds != 1)}"
     if points > 50:
         return f"{size} hardly any difference can be detected"
     if seeds == 1:
@@ -198,14 +245,15 @@ def _centre(table: np.ndarray) -> tuple[float, float, float]:
     return value, error, _freedom(half / error, seeds, items)
 
 
-def _estimate(table: np.ndarray, is_share: bool) -> Estimate:
+def _estimate(table: np.ndarray, is_share: bool, items: int | None = None) -> Estimate:
+    """`items`: how many bear on it, if not all."""
     value, error, freedom = _centre(table)
     if math.isinf(error):
         return Estimate(value, *((0.0, 1.0) if is_share else (-math.inf, math.inf)), error, freedom)
     half = _t(freedom) * error
     if not is_share:
         return Estimate(value, value - half, value + half, error, freedom)
-    return Estimate(value, *_wilson(value, half, table.shape[1]), error, freedom)
+    return Estimate(value, *_wilson(value, half, items or table.shape[1]), error, freedom)
 
 
 def _wilson(share: float, half: float, items: int) -> tuple[float, float]:

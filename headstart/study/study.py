@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from headstart.config.model import model_fields
 from headstart.config.study import PRETRAINED, STUDY_TIME, WITHOUT_STEPS, StudyConfig, StudyPart
 from headstart.config.training import PretrainObjective
 from headstart.data.in_memory import Given
-from headstart.errors import Log, UserError
+from headstart.errors import IntegrityError, Log, UserError
 from headstart.hardware import available_cores
 from headstart.inference.predict import OnShare
 from headstart.machine import Device, choose
@@ -40,6 +41,7 @@ from headstart.study.trial import machine_of, run_pretraining, run_trial
 Engine = Literal["processes", "ray"]
 RunTasks = Callable[..., dict[str, TaskResult]]
 GPU_JOBS = 4  # a small model leaves most of a GPU idle
+MOST_JOBS = 10_000
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,9 @@ def study(
         config = dataclasses.replace(config, study=dataclasses.replace(config.study, fast=True))
     sources = given_data(config, corpus, train, valid, test)
     check(sources.config)
-    if jobs is not None and jobs < 1:
-        raise UserError(f"--jobs {jobs}", fix="give 1 or more")
+    model = model_fields(model or {})
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        raise UserError(f"--jobs {jobs}", fix=f"give 1 to {MOST_JOBS:,}")
     if ray_address and engine != "ray":
         raise UserError("--ray-address without --engine=ray", fix="give --engine=ray too", code="missing")
     ray_address = ray_address or os.environ.get("RAY_ADDRESS")
@@ -99,7 +102,7 @@ def study(
         import_ray(ray_address)  # refused early where it is missing
     with run_lock(directory):
         asked = with_start(sources.config)
-        files, fields = sources.as_files(with_demo(asked, directory), directory), model or {}
+        files, fields = sources.as_files(with_demo(asked, directory), directory), model
         sets = labelled_sets(files, log, sources.sets)
         if asked.study.time and files.pretrain and not asked.study.start:
             question = Question(files, fields, Sizes.of(files, sets), device, frozenset(given))
@@ -123,6 +126,8 @@ def study(
             check_same(directory, settings, has_final_steps=False)
             atomic_write(directory / RECIPE, recipe.to_json())  # now that study.toml has the steps
         task_results |= execution.run(data)
+        for damaged in (result for result in task_results.values() if result.is_damaged):
+            raise IntegrityError(f"{damaged.name}: {damaged.error}")
         record = summarise(data, _pretrainings(data), task_results, command or ["headstart", "study"], settings)
         record = dataclasses.replace(record, kept_model=keep_model(data, record))
         atomic_write(directory / "study.json", record.to_json())
@@ -219,7 +224,7 @@ class _Execution:
     ) -> None:
         self._jobs, self._engine, self._on_progress, self._log = jobs, engine, on_progress, log
         facts = {"jobs": jobs, "threads": data.config.study.threads, "machine": machine_of(data).facts()}
-        self.times = Times(data.directory / "timing.json", seconds, facts)
+        self.times = Times(data.directory / "timing.json", seconds, facts, log)
 
     def run(self, data: StudyData, needs_base: bool = True) -> dict[str, TaskResult]:
         """All tasks, or those that need no base."""

@@ -6,7 +6,8 @@ again, and what was interrupted goes on as any run does. Nothing here reads a cl
 
 import contextlib
 import dataclasses
-import json
+import hashlib
+import io
 import math
 import shutil
 from collections.abc import Callable
@@ -16,27 +17,29 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save as safetensors
 
-from headstart.config.study import BASELINES, WITHOUT_STEPS
+from headstart.config.study import BASELINES, WITHOUT_STEPS, Metric
 from headstart.config.training import Averaging, Masking, OptimizerConfig, PretrainObjective, Schedule
 from headstart.data.labels import LabelMap
 from headstart.data.splits import label_subset
-from headstart.errors import RunFailed, UserError
+from headstart.errors import IntegrityError, RunFailed
 from headstart.inference.evaluate import labelled_outputs
 from headstart.inference.predict import OnShare
 from headstart.machine import Machine, choose
-from headstart.runs.directory import MetricsFile
+from headstart.runs.directory import RunResult, finite
 from headstart.runs.linear import features as linear_features
 from headstart.runs.load import load
+from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_write
 from headstart.study.baselines import (
     BaselineResult,
+    Choosing,
     fit_lsa,
     logistic_regression,
     majority,
     mix,
     tfidf,
 )
-from headstart.study.data import SETS, StudyData, lsa_texts, npz_bytes, trial_operations, trial_steps
+from headstart.study.data import SETS, StudyData, lsa_texts, npz_bytes, read_npz, trial_operations, trial_steps
 from headstart.study.design import MIXED, MIXES, Pretraining, Seeds, Trial
 from headstart.training.fit import Console
 from headstart.training.step_log import Progress
@@ -88,7 +91,9 @@ def run_trial(data: StudyData, trial: Trial, on_share: OnShare) -> None:
     found = (_without_steps if trial.arm.kind in WITHOUT_STEPS else _neural)(data, trial, on_share)
     facts = {"arm": trial.arm.name, "budget": trial.budget, "seed": trial.seed, "status": "done", "error": None}
     facts |= {"operations": trial_operations(data, trial), **found}
-    atomic_write(file, json.dumps(facts).encode() + b"\n")
+    kept = (data.probabilities_file(trial), data.linear_file(trial))
+    facts["files"] = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in kept if one.exists()}
+    atomic_write(file, checksummed_json.dump(finite(facts)))
     _tidy(data, trial, found["chosen"])
 
 
@@ -98,7 +103,7 @@ def _without_steps(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str
         return _repeated(data, trial, before[0])
     valid_labels = LabelMap(data.labels).ids(data.sets()["valid"])
     if trial.arm.kind in MIXES:
-        result = mix([_probabilities(data, other) for other in before], valid_labels)
+        result = mix([_probabilities(data, other) for other in before], valid_labels, data.metric)
     else:
         result = _baseline(data, trial, valid_labels)
     if trial.arm.kind in MIXED:
@@ -107,7 +112,7 @@ def _without_steps(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str
         atomic_write(data.linear_file(trial), safetensors({n: _single(a) for n, a in result.arrays.items()}))
     return {
         "chosen": result.chosen, "steps": 0, "epochs": 0.0, "curve": [], "predictions": result.predictions.tolist(),
-        "tries": [{"value": value, "accuracy": accuracy, "loss": loss} for value, accuracy, loss in result.tries],
+        "tries": [{"value": value, data.metric: reached, "loss": loss} for value, reached, loss in result.tries],
         **({"exponents": result.arrays["exponents"].tolist()} if trial.arm.kind in MIXES else {}),
     }  # fmt: skip
 
@@ -120,8 +125,9 @@ def _single(array: np.ndarray) -> np.ndarray:
 def _repeated(data: StudyData, trial: Trial, first: Trial) -> dict[str, Any]:
     """What another trial has found on the same rows."""
     if trial.arm.kind in MIXED:
-        atomic_write(data.probabilities_file(trial), data.probabilities_file(first).read_bytes())
-    found = json.loads(data.trial_file(first).read_bytes())
+        kept = data.read_trial_file(first, data.probabilities_file(first))
+        atomic_write(data.probabilities_file(trial), kept)
+    found = data.read_trial(first)
     return {name: found[name] for name in ("chosen", "steps", "epochs", "curve", "predictions", "tries")}
 
 
@@ -131,29 +137,34 @@ def _baseline(data: StudyData, trial: Trial, valid_labels: np.ndarray) -> Baseli
     # In the order of the file, so that the result depends on which rows they are alone.
     rows = sorted(label_subset(train.labels, train.whole_texts, trial.budget, seeds.labels))
     train_labels = LabelMap(data.labels).ids(train.subset(rows))
+    how = Choosing(data.metric, data.config.finetune.class_weights)
     if trial.arm.kind == "majority":
         return majority(train_labels, len(sets["valid"]), len(sets["test"]), classes)
     if trial.arm.kind == "lsa":
         learnt, features = _lsa(data)
         labels = (train_labels, valid_labels, classes)
-        result = logistic_regression(features["train"][rows], features["valid"], features["test"], *labels)
+        result = logistic_regression(features["train"][rows], features["valid"], features["test"], *labels, how)
         return result._replace(arrays={**learnt, **result.arrays} if result.chosen else result.arrays)
     texts = {name: labelled.whole_texts for name, labelled in sets.items()}
     chosen = [texts["train"][row] for row in rows]
-    return tfidf(chosen, train_labels, texts["valid"], valid_labels, texts["test"], classes)
+    return tfidf(chosen, train_labels, texts["valid"], valid_labels, texts["test"], classes, how)
 
 
 def _lsa(data: StudyData) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """What LSA has learnt from the study's text, and the labelled texts by it; learnt once, and kept in lsa.npz."""
-    file = data.directory / "lsa.npz"
+    file, facts = data.directory / "lsa.npz", data.facts["data"]
+    content = np.array([one["sha256"] for one in (*(facts[name] for name in SETS), *facts["corpus"])])
     if not file.exists():
         arrays = fit_lsa(lsa_texts(data))
         for name, rows in data.sets().items():
             arrays[name] = np.hstack([np.zeros((len(rows), 0), np.float32), *linear_features(arrays, rows.whole_texts)])
-        atomic_write(file, npz_bytes(arrays))
-    with np.load(file) as kept:
-        features: dict[str, np.ndarray] = {name: kept[name].astype(float) for name in SETS}
-        return {name: kept[name] for name in kept.files if name not in SETS}, features
+        atomic_write(file, npz_bytes({**arrays, "content": content}))
+    fix = "delete it: it is learnt again"
+    kept = read_npz(file, fix)
+    if not np.array_equal(kept.pop("content", np.array([])), content):
+        raise IntegrityError("is of other text", where=file, fix=fix)
+    features: dict[str, np.ndarray] = {name: kept.pop(name).astype(float) for name in SETS}
+    return kept, features
 
 
 def _keep_probabilities(data: StudyData, trial: Trial, valid: np.ndarray, test: np.ndarray) -> None:
@@ -162,11 +173,8 @@ def _keep_probabilities(data: StudyData, trial: Trial, valid: np.ndarray, test: 
 
 
 def _probabilities(data: StudyData, trial: Trial) -> BaselineResult:
-    file = data.probabilities_file(trial)
-    if not file.exists():
-        what, fix = "has no probabilities.npz, which a mix needs", "delete this directory, and run the study again"
-        raise UserError(what, where=str(file.parent), fix=fix, code="missing")
-    with np.load(file) as tables:
+    kept = data.read_trial_file(trial, data.probabilities_file(trial))
+    with np.load(io.BytesIO(kept)) as tables:
         return BaselineResult(tables["valid"].astype(float), tables["test"].astype(float), None, [])
 
 
@@ -174,7 +182,7 @@ def _neural(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
     """Try every learning rate on the same rows in the same order, choose on valid, and only then look at test."""
     machine = machine_of(data)
     steps, epoch = trial_steps(data, trial)
-    tries: list[TriedRun] = []
+    metric, tries = data.metric, list[TriedRun]()
     failure: RunFailed | None = None
     learning_rates = data.learning_rates_for(trial.arm)
     for number, learning_rate in enumerate(learning_rates):
@@ -184,17 +192,24 @@ def _neural(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
 
         out = data.trial_file(trial).parent / f"lr-{learning_rate:g}"
         try:
-            _finetune(data, trial, learning_rate, out, machine, on_step)
+            result = _finetune(data, trial, learning_rate, out, machine, on_step)
         except RunFailed as error:  # it diverged: this one has lost, the others have not
             failure = error
-            tries.append(({"value": learning_rate, "accuracy": 0.0, "loss": None}, [], out))
+            tries.append(({"value": learning_rate, metric: 0.0, "loss": None}, [], out))
             continue
-        curve = _curve(out, epoch)
+        curve = [
+            {
+                "epoch": one["step"] / epoch,
+                **{name: one[name] for name in ("accuracy", "macro_f1", "loss") if name in one},
+            }
+            for one in result["evaluations"]
+        ]
         # The long scratch ends with its best on valid, the others with their last.
-        end = max(curve, key=lambda p: p["accuracy"]) if trial.arm.kind == "scratch-long" else curve[-1]
-        tries.append(({"value": learning_rate, "accuracy": end["accuracy"], "loss": end["loss"]}, curve, out))
-    # The most accurate on valid; among equals the lowest loss, then the lowest learning rate.
-    best, curve, out = max(tries, key=lambda tried: _merit(**tried[0]))
+        end = max(curve, key=lambda p: p[metric]) if trial.arm.kind == "scratch-long" else curve[-1]
+        reached = {name: value for name, value in end.items() if name != "epoch"}
+        tries.append(({"value": learning_rate, **reached}, curve, out))
+    # The best on valid; among equals the lowest loss, then the lowest learning rate.
+    best, curve, out = max(tries, key=lambda tried: _merit(tried[0], metric))
     if failure is not None and not curve:
         raise failure
     run = load(out, machine.device)
@@ -207,8 +222,8 @@ def _neural(data: StudyData, trial: Trial, on_share: OnShare) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _merit(value: float, accuracy: float, loss: float | None) -> tuple[float, float, float]:
-    return accuracy, -math.inf if loss is None else -loss, -value
+def _merit(tried: dict[str, Any], metric: Metric) -> tuple[float, float, float]:
+    return tried[metric], -math.inf if tried["loss"] is None else -tried["loss"], -tried["value"]
 
 
 def _finetune(
@@ -218,9 +233,9 @@ def _finetune(
     out: Path,
     machine: Machine,
     on_step: Callable[[Progress], None],
-) -> None:
+) -> RunResult:
     steps, epoch = trial_steps(data, trial)
-    config, arm, sets = data.config.finetune, trial.arm, data.sets()
+    config, arm, sets, metric = data.config.finetune, trial.arm, data.sets(), data.metric
     seeds = Seeds.of(data.config.study.seed, trial.seed)
     start, is_long = _start(data, trial), arm.kind == "scratch-long"
     # A start brings its shape; dropout may be another than in pretraining, in every arm.
@@ -228,12 +243,13 @@ def _finetune(
     if config.dropout is not None:
         shape["dropout"] = config.dropout
     every = epoch * max(1, -(-steps // (epoch * config.evaluations)))
-    finetune(
+    return finetune(
         sets["train"], valid=sets["valid"], out=out, labels=trial.budget,
         labels_seed=seeds.labels, initial_seed=seeds.initial, seed=seeds.order, start=start,
         preset=data.config.study.preset, model=shape,
         tokenizer=None if start else data.tokenizer, pooling=config.pooling, length=config.length,
-        batch=config.batch, r_drop=config.r_drop, freeze="base" if arm.kind == "frozen" else "nothing",
+        batch=config.batch, class_weights=config.class_weights, r_drop=config.r_drop,
+        freeze="base" if arm.kind == "frozen" else "nothing",
         optimizer=config.part(
             # New weights have nothing to lose in the lower layers.
             OptimizerConfig, learning_rate=learning_rate, layer_decay=config.layer_decay if start else 1.0
@@ -241,7 +257,8 @@ def _finetune(
         schedule=config.part(Schedule), average=config.part(Averaging), steps=steps, evaluate_every=every, keep=0,
         unfreeze_every=_unfreeze_every(data, trial, steps),
         # So many epochs would only overfit: the long scratch ends with its best on valid.
-        patience=10**9 if is_long else 0, best_metric="accuracy" if is_long else "loss",
+        patience=10**9 if is_long else 0, best_metric=metric if is_long else "loss",
+        valid_metrics=metric != "accuracy",
         machine=machine, console=Console(on_step=on_step),
     )  # fmt: skip
 
@@ -266,11 +283,6 @@ def _shape(data: StudyData, objective: PretrainObjective | None) -> dict[str, An
     """The fields of the base, all of them: a preset's name alone does not say what a study overrides."""
     fields = dataclasses.asdict(data.model_for(objective))
     return {name: value for name, value in fields.items() if name not in ("vocab", "tokenizer")}
-
-
-def _curve(run: Path, epoch: int) -> list[dict[str, float]]:
-    valid = [r for r in MetricsFile(run / "metrics.jsonl").read() if r.get("event") == "valid"]
-    return [{"epoch": r["step"] / epoch, "accuracy": r["accuracy"], "loss": r["loss"]} for r in valid]
 
 
 def _tidy(data: StudyData, trial: Trial, chosen: float | None) -> None:

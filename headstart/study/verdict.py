@@ -35,7 +35,7 @@ def verdict(record: StudyRecord) -> list[str]:
     sentences += [*_on_top(record, mixes, tuned), *_equal_compute(record)]
     if any(_UNCLEAR in sentence for sentence in sentences):
         sentences.append(_sentence(record.power.sentence))
-    return [*sentences, *_caveats(record, tuned), *_data_caveats(record)]
+    return [*sentences, *_metric(record), *_caveats(record, tuned), *_data_caveats(record)]
 
 
 def _bases(record: StudyRecord, arm: str) -> dict[str, BaseStatus]:
@@ -61,15 +61,30 @@ def _weak_bases(record: StudyRecord) -> list[str]:
 def _majority(record: StudyRecord) -> list[str]:
     """Whether nothing beats the majority class, as may be where one class has nearly all rows."""
     largest, classes = max(record.budgets), record.data.train.classes
-    chance = _accuracy(record, "majority", largest)
+    chance = _reached(record, "majority", largest)
     best = _best(record, [arm.name for arm in record.arms if arm.kind != "majority"], largest)
-    reached = _accuracy(record, best, largest) if best else None
+    reached = _reached(record, best, largest) if best else None
     if not best or not chance or not reached or reached.low > chance.value:
         return []
     answer = max(classes, key=lambda label: classes[label])
-    return [
+    sentences = [
         f"No arm is clearly better than always answering {answer!r}: with {largest:,} labels that reaches "
-        f"{100 * chance.value:.1f} %, the best arm ({best}) {_score(record, best, largest)}."
+        f"{_percent(record, chance.value)}, the best arm ({best}) {_score(record, best, largest)}."
+    ]
+    if record.metric == "macro_f1" and record.config.get("finetune", {}).get("class_weights") != "balanced":
+        sentences.append("In training the rare classes count for little: --class-weights balanced changes that.")
+    return sentences
+
+
+def _metric(record: StudyRecord) -> list[str]:
+    """Why it is not accuracy."""
+    if record.metric == "accuracy":
+        return []
+    classes = record.data.train.classes
+    rarest = min(classes, key=lambda label: classes[label])
+    return [
+        "Scores and differences are of macro-F1, the mean of the classes' F1, in which a rare class counts as much as "
+        f"any other: {rarest!r} has {100 * classes[rarest] / sum(classes.values()):.1f} % of the rows of train."
     ]
 
 
@@ -154,6 +169,8 @@ def _outlook(record: StudyRecord) -> list[str]:
     if epochs >= MOSTLY_READ * most_passes(runs[0].objective, dropout):
         read = f"The base has read the text {epochs:.0f} times, as often as pays"
         return [f"{read}: more text would help, more time would not."]
+    if record.metric != "accuracy":  # in which it was measured
+        return []
     low, high = worth(4)
     now, then = (format_duration(factor * seconds_in(time)) for factor in (1, 4))
     what = f"With {then} instead of {now}, expect {low:.1f} to {high:.1f} points more with 200 labels"
@@ -199,9 +216,9 @@ def _language(record: StudyRecord, name: str, better: list[DifferenceRecord]) ->
 def _at_chance(record: StudyRecord) -> list[str]:
     """Whether a base that has learned knows nothing of these labels before it is fine-tuned."""
     largest, sentences = max(record.budgets), []
-    chance = _accuracy(record, "majority", largest)
+    chance = _reached(record, "majority", largest)
     for arm in record.arms:
-        reached = _accuracy(record, arm.name, largest) if arm.kind == "frozen" else None
+        reached = _reached(record, arm.name, largest) if arm.kind == "frozen" else None
         if chance and reached and reached.low <= chance.value and _has_learned(record, arm.name):
             sentences.append(
                 f"Frozen, the base is not clearly above the majority class with {largest:,} labels: "
@@ -309,13 +326,13 @@ def _split(rows: list[DifferenceRecord]) -> tuple[list[DifferenceRecord], list[D
 def _best(record: StudyRecord, names: list[str], budget: int) -> str | None:
     """The arm with the highest score at a budget."""
     scores = [s for s in record.scores if s.arm in names and s.budget == budget]
-    known = {score.arm: score.accuracy.value for score in scores if score.accuracy}
+    known = {score.arm: reached.value for score in scores if (reached := record.of_metric(score))}
     return max(known, key=lambda name: known[name]) if known else None
 
 
 def _best_on_valid(record: StudyRecord, budget: int) -> str | None:
-    """The arm with a pretrained base that has the highest mean accuracy on valid at a budget."""
-    means = record.valid_accuracies(budget)
+    """The arm with a pretrained base that has the highest mean on valid at a budget."""
+    means = record.valid_scores(budget)
     names = [arm.name for arm in record.arms if arm.kind in _WITH_BASE and arm.name in means]
     return max(names, key=lambda name: means[name], default=None)
 
@@ -325,13 +342,17 @@ def _difference(record: StudyRecord, arm: str | None, against: str, budget: int)
     return next((d for d in record.differences if (d.arm, d.against, d.budget) == wanted), None)
 
 
-def _accuracy(record: StudyRecord, arm: str, budget: int) -> Interval | None:
-    return next((s.accuracy for s in record.scores if (s.arm, s.budget) == (arm, budget)), None)
+def _reached(record: StudyRecord, arm: str, budget: int) -> Interval | None:
+    return next((record.of_metric(s) for s in record.scores if (s.arm, s.budget) == (arm, budget)), None)
 
 
 def _score(record: StudyRecord, arm: str, budget: int) -> str:
-    a = _accuracy(record, arm, budget)
-    return f"{100 * a.value:.1f} % ({100 * a.low:.1f} to {100 * a.high:.1f})" if a else "no score"
+    a = _reached(record, arm, budget)
+    return f"{_percent(record, a.value)} ({100 * a.low:.1f} to {100 * a.high:.1f})" if a else "no score"
+
+
+def _percent(record: StudyRecord, share: float) -> str:
+    return f"{100 * share:.1f} %" + ("" if record.metric == "accuracy" else f" {record.metric_title}")
 
 
 def _points(row: DifferenceRecord) -> str:

@@ -33,6 +33,10 @@ class Template:
         """How many ids the template of one text takes."""
         return (self.first is not None) + (self.last is not None)
 
+    def cost_of(self, *, pairs: bool) -> int:
+        """How many ids the template of one text takes, or of two."""
+        return self.cost + (self.between if pairs and self.last is not None else 0)
+
     def one(self, ids: np.ndarray, max_length: int) -> Framed:
         """`first text last`, in no more than `max_length` ids."""
         self._refuse_short(max_length, self.cost + 1)
@@ -43,7 +47,7 @@ class Template:
     def pair(self, a: np.ndarray, b: np.ndarray, max_length: int, keep_a: Literal["head", "tail"] = "head") -> Framed:
         """`first a last b last` in no more than `max_length` ids: the longer text is cut first, as in BERT."""
         parted_by = np.repeat(_given(self.last), self.between)
-        cost = self.cost + len(parted_by)
+        cost = self.cost_of(pairs=True)
         self._refuse_short(max_length, cost + 2)
         a_length, b_length = trimmed_lengths(len(a), len(b), max_length - cost)
         kept_a = a[:a_length] if keep_a == "head" else a[len(a) - a_length :]

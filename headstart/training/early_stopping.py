@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from headstart.config.training import LoopConfig
 from headstart.errors import UserError
 from headstart.inference.evaluate import Scores
+from headstart.runs.directory import finite
 from headstart.training.checkpoints import CheckpointManager, LoopState
 
 # What an evaluation on valid gives, for each objective.
@@ -42,6 +43,7 @@ def to_minimize(values: Mapping[str, float], metric: str) -> float:
 def log_scores(scores: Scores, state: LoopState, loop: LoopConfig, checkpoints: CheckpointManager) -> None:
     """Log an evaluation; save the best, and stop where patience ends."""
     state.evaluated_step = state.step
+    state.evaluations.append(finite({"step": state.step, **scores.values}))
     checkpoints.metrics.write(event="valid", step=state.step, **scores.values)
     score = to_minimize(scores.values, loop.best_metric)
     if math.isfinite(score) and (state.best_score is None or score < state.best_score):

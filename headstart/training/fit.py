@@ -18,8 +18,8 @@ from headstart.inference.evaluate import Scores, evaluate
 from headstart.machine import Machine
 from headstart.model.model import Model
 from headstart.objectives.objective import Objective
-from headstart.runs.checkpoint import clean, fault, weights_digest, write_tensors
-from headstart.runs.directory import MetricsFile, RunDirectory, RunResult
+from headstart.runs.checkpoint import clean, fault, refuse_not_finite, weights_digest, write_tensors
+from headstart.runs.directory import MetricsFile, RunDirectory, RunResult, identity_of
 from headstart.runs.load import LoadedRun
 from headstart.runs.shards import whole_model
 from headstart.storage.atomic import atomic_file
@@ -65,6 +65,8 @@ class TrainingTask:
     valid: Objective | None
     # What else the result has about the final weights.
     finish: Callable[[Model, Scores | None], dict[str, Any]] = lambda model, scores: {}
+    # Refuses to go on where the data was changed since it was opened.
+    check_data: Callable[[], None] = lambda: None
 
 
 def run_config(given: TrainingSettings, start: LoadedRun | None, train: Objective, **own: Any) -> RunConfig:
@@ -120,12 +122,13 @@ def fit(task: TrainingTask, session: Session, override_resume: bool = False) -> 
         console.on_step(progress)
 
     own = {name: "yes" for name, value in (("compiled", is_compiled), ("sharded", is_sharded)) if value}
-    fingerprints = {"data": config.data.fingerprint, "tokenizer": task.tokenizer.fingerprint}
-    facts = {"machine": {**machine.facts(), **own}, **fingerprints}
+    identity = identity_of(config)
+    facts = {"machine": {**machine.facts(), **own}, "settings": identity}
     events = EventFile(run.path, console.log) if console.track else None
     training = Training(
         directory=run.path, model=model, objective=task.objective, valid=task.valid, optimizer=config.optimizer,
         loop=config.loop, machine=machine, facts=facts, log=console.log, on_step=on_step, events=events,
+        check_data=task.check_data, expected={} if override_resume else identity,
         is_compiled=is_compiled, is_sharded=is_sharded,
     )  # fmt: skip
     if config.loop.time and known["is_new"]:
@@ -145,7 +148,7 @@ def fit(task: TrainingTask, session: Session, override_resume: bool = False) -> 
         result = _result(dataclasses.replace(task, config=config), session, state, scores, whole)
         meter.write(run)
         fault("before:result")
-        written = run.write_result(result)
+        written = run.write_result(result, config)
         if not config.loop.keep:
             shutil.rmtree(run.path / "checkpoints", ignore_errors=True)
         return written
@@ -161,6 +164,7 @@ def _result(
     if task.valid is not None and (scores is None or task.config.loop.patience):
         scores = evaluate(model, task.valid, session.machine.alone)
     weights = {name: p.detach().cpu() for name, p in model.named_parameters()}
+    refuse_not_finite(weights, session.run.path)
     needed = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
     with atomic_file(session.run.weights_file, needed) as file:
         write_tensors(Path(file.name), weights)
@@ -175,6 +179,8 @@ def _result(
         "stopped_early": state.stopped_early,
         "best_step": state.best_step,
         "valid": scores.values if scores else None,
+        "evaluations": state.evaluations,
+        "train_loss": state.train_loss,
         **task.finish(model, scores),
     }
 
@@ -197,6 +203,7 @@ def _start_run(task: TrainingTask, session: Session, override: bool) -> dict[str
     result = run.read_result()
     if result is not None and result["steps"] >= config.loop.steps:
         if _has_weights(run, result):
+            run.check_config(result)
             log(f"{run.path}: finished at step {result['step']:,}; nothing to do")
             if session.console.track:  # perhaps it was finished without the tracker
                 with contextlib.closing(EventFile(run.path, log)) as events:

@@ -8,7 +8,7 @@ bit-identical weights.
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +68,8 @@ class Training:
     log: Log = print
     on_step: Callable[[Progress], None] = lambda progress: None
     events: EventFile | None = None
+    check_data: Callable[[], None] = lambda: None  # refuses to go on where the data was changed since it was opened
+    expected: Mapping[str, Any] = field(default_factory=dict)  # settings that a checkpoint must not contradict
     is_compiled: bool = False
     is_sharded: bool = False
 
@@ -90,9 +92,10 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
     file = training.directory / "metrics.jsonl" if ranks.is_first else Path(os.devnull)
     metrics = MetricsFile(file, training.log)
     checkpoints = CheckpointManager(
-        training.directory, model, optimizers, average, metrics, ranks, training.facts, training.log
-    )
-    state = checkpoints.resume(loop.steps, loop.accumulate)
+        training.directory, model, optimizers, average, metrics, ranks, training.facts, training.log,
+        training.expected,
+    )  # fmt: skip
+    state = checkpoints.resume(loop.steps, loop.accumulate, needs_best=bool(loop.patience))
     if training.events is not None:
         training.events.begin(metrics.read)
         metrics.on_record = training.events.add
@@ -101,6 +104,7 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
 
     def save() -> None:
         nonlocal last_save, is_saved
+        training.check_data()  # else a checkpoint would keep what was learnt from anything
         checkpoints.save(state, max(1, loop.keep))
         last_save, is_saved = time.monotonic(), True
 
@@ -150,10 +154,11 @@ def train(training: Training) -> tuple[LoopState, Scores | None]:
             if signal:
                 raise Stopped(signal, state.step)
     step_log.read()
+    training.check_data()
     if not is_saved and loop.keep:
         save()
     if loop.patience and state.best_step >= 0:
-        checkpoints.load_best()
+        checkpoints.load_best(state)
     elif average.tensors:
         average.put(average.tensors)
     return state, scores
@@ -259,7 +264,7 @@ class Step:
         grads = [p.grad for p in self.model.parameters() if p.grad is not None]
         grads += [g for o in self.optimizers if isinstance(o, AdamW) for g in o.row_gradients()]
         total, count = sums["loss"]
-        count = count.clamp(min=1.0)
+        count = torch.where(count > 0, count, 1.0)  # with class weights it may be less than 1
         kernels = self._adamw_kernels(grads)
         norm = (kernels.norm() if kernels else whole(torch.nn.utils.get_total_norm(grads))) / count
         mean = total / count

@@ -14,6 +14,7 @@ from headstart.machine import Machine
 from headstart.model.model import Into, Model, build, transfer
 from headstart.planning.parameters import components, total, trainable
 from headstart.runs.load import LoadedRun
+from headstart.storage.exhaustion import is_memory_full
 
 NUMBER_BYTES = 4
 
@@ -94,7 +95,7 @@ def is_full(error: Exception) -> bool:
     """Whether an error means out of memory; a GPU reports that in two ways."""
     if isinstance(error, torch.AcceleratorError):
         return "out of memory" in str(error)
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or is_memory_full(error)
 
 
 @contextlib.contextmanager

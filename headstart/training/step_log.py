@@ -61,7 +61,7 @@ def read_results(results: Sequence[StepResult]) -> list[StepNumbers]:
     rows = torch.stack([result.values for result in results]).tolist() if results else []
     for result, (norm, is_updated, *sums) in zip(results, rows, strict=True):
         pairs = zip(result.names, sums[::2], sums[1::2], strict=True)
-        means = {name: total / max(count, 1.0) for name, total, count in pairs}
+        means = {name: total / (count or 1.0) for name, total, count in pairs}
         numbers.append(StepNumbers(means.pop("loss"), norm, bool(is_updated), means))
     return numbers
 
@@ -140,6 +140,7 @@ class StepLog:
                     fix="give a smaller --learning-rate or more --warmup",
                     code="not-finite" if reason == "not finite" else "failed",
                 )
+        state.add_loss(numbers.log.get("masked_loss", numbers.loss))
         tokens = int(step.batch["tokens"].size)
         self.metrics.write(step=step.number, **common, learning_rate=step.learning_rate, tokens=tokens, **numbers.log)
         self.on_step(Progress(step.number, state.steps, numbers.loss, tokens / seconds, seconds))

@@ -35,6 +35,8 @@ def scalars(record: Record) -> dict[str, float]:
     """The scalars of a record by tag: `train/loss`, `valid/accuracy`; without those that were not finite."""
     if record.get("event") == "skipped":
         return {"train/skipped": 1.0}
+    if record.get("event") == "missing":
+        return {}
     part = "valid" if record.get("event") == "valid" else "train"
     return {
         f"{part}/{name}": float(value)

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import small
 
 from headstart.cli import main
 from headstart.cli.data import demo as data_demo
@@ -77,7 +79,8 @@ def test_label_warnings_are_on_the_page_and_in_the_json(capsys, tmp_path):
     assert kinds == ["conflicting_labels", "similar_labels", "single_row_class"]
     assert all(warning["set"] == "train" for warning in json.loads(out)["warnings"])
     _, out, _ = run(capsys, "--train", path)
-    assert "'Pos ' (1 rows) and 'pos' (2 rows) look like one" in out.replace("\n", " ")
+    assert "'Pos␣' (1 row) and 'pos' (2 rows) look like one" in out.replace("\n", " ")
+    assert "Pos␣: 1" in out  # in the table of classes too
 
 
 def test_corpus_of_several_files_is_checked_against_the_rows(capsys, tmp_path, files):
@@ -126,6 +129,68 @@ def test_skipped_rows_are_counted_by_reason(capsys, tmp_path):
     assert json.loads(out)["sets"]["train"]["bad_rows"] == {"empty text": 1, "ragged row": 1}
     _, out, _ = run(capsys, *arguments, "--skip-bad-rows")
     assert "empty text" in out
+
+
+def test_every_bad_row_is_listed_by_its_line(capsys, tmp_path):
+    path, test = tmp_path / "a.csv", tmp_path / "b.jsonl"
+    path.write_text("text,label\ngood,1\n,0\nbad,0\nworse\nso so,\nfine,1\n")
+    test.write_text('{"text": "x", "label": 1}\n{"text": 3, "label": 1}\nno json\n')
+    arguments = ["--train", str(path), "--test", str(test)]
+    code, out, err = run(capsys, *arguments)
+    assert code == 2
+    for name, line in (("a.csv", 3), ("a.csv", 5), ("a.csv", 6), ("b.jsonl", 2), ("b.jsonl", 3)):
+        assert f"{tmp_path / name}:{line}: " in out.replace("\n", "")
+    assert "5 bad rows in all" in err.replace("\n", " ")
+    assert "--skip-bad-rows" in err
+    code, out, _ = run(capsys, *arguments, "--json")
+    assert code == 2
+    found = [(row["set"], row["where"].rpartition(":")[2], row["reason"]) for row in json.loads(out)["bad_rows"]]
+    assert found == [
+        ("train", "3", "empty text"), ("train", "5", "ragged row"), ("train", "6", "empty label"),
+        ("test", "2", "not text"), ("test", "3", "malformed JSON"),
+    ]  # fmt: skip
+    code, out, _ = run(capsys, *arguments, "--skip-bad-rows")
+    assert (code, out.count(f"{tmp_path}")) == (0, 5)
+
+
+def test_lengths_and_what_would_be_cut_are_those_of_the_tokenizer(capsys, tmp_path):
+    texts = small.sentences(50, seed=3)
+    path = jsonl(tmp_path / "a.jsonl", *((text, number % 2) for number, text in enumerate(texts)))
+    small.tokenizer().save(tmp_path)
+    counts = sorted(len(ids) for ids in small.tokenizer().encode_many(texts))
+    arguments = ["--train", path, "--tokenizer", str(tmp_path), "--length", "16"]
+    code, out, _ = run(capsys, *arguments, "--json")
+    report = json.loads(out)
+    lengths = report["sets"]["train"]["lengths"]
+    assert code == 0
+    assert lengths["tokens"] == {"median": counts[25], "p95": counts[47], "longest": counts[-1]}
+    assert lengths["characters"]["longest"] == max(map(len, texts))
+    assert lengths["cut"] == {"16": np.mean([count > 14 for count in counts])}
+    assert [warning["count"] for warning in report["warnings"]] == [sum(count > 14 for count in counts)]
+    _, out, _ = run(capsys, *arguments)
+    assert f"median {counts[25]}, 95 % up to {counts[47]}" in out
+    assert "are longer than 16 tokens, and are cut" in out
+    _, out, _ = run(capsys, "--train", path)  # by a tokenizer of these rows, and no length is known
+    assert "are longer than 512" in out
+    assert "and are cut" not in out
+
+
+def test_pairs_to_translate_are_as_long_as_their_longer_side(capsys, tmp_path):
+    (tmp_path / "a.tsv").write_text("one\tun deux trois quatre\nfour five six\tcinq\n")
+    _, out, _ = run(capsys, "--task", "translation", "--train", str(tmp_path / "a.tsv"), "--json")
+    assert json.loads(out)["sets"]["train"]["lengths"]["characters"] == {"median": 20, "p95": 20, "longest": 20}
+
+
+def test_advice_is_about_what_was_found(capsys, tmp_path):
+    clean = jsonl(tmp_path / "a.jsonl", *((f"{word} is a word", n % 2) for n, word in enumerate(small.WORDS)))
+    _, out, _ = run(capsys, "--train", clean)
+    assert "→" not in out
+    rows = [(f"{word} is a word", "good") for word in small.WORDS] + [("bad it is", "bad"), ("worse", "bad")]
+    train, test = (jsonl(tmp_path / f"{name}.jsonl", *rows[first:]) for name, first in (("train", 0), ("test", 5)))
+    _, out, _ = run(capsys, "--train", train, "--test", test)
+    advice = [line for line in out.splitlines() if line.startswith("→")]
+    assert [line[2:12] for line in advice] == ["Drop these", "--json lis"]
+    assert "from train, or give each score on test" in advice[0]
 
 
 @pytest.mark.parametrize(

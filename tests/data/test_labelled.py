@@ -8,7 +8,8 @@ import small
 from expected_errors import refused
 
 from headstart.data.labelled import LabelledSet, read_labelled, read_pairs
-from headstart.data.labels import LabelMap, class_counts, label_warnings
+from headstart.data.labels import LabelMap, class_counts
+from headstart.data.warnings import data_warnings
 
 
 def labelled(labels, texts=None, task="classification"):
@@ -103,7 +104,7 @@ def test_class_counts_follow_the_map():
 
 
 def test_a_clean_set_has_no_warnings():
-    assert label_warnings(labelled(["a", "b"] * 5)) == []
+    assert data_warnings({"train": labelled(["a", "b"] * 5)}) == []
 
 
 def test_a_label_map_with_a_label_twice_is_refused():

@@ -102,3 +102,40 @@ def test_another_error_of_the_disk_is_still_that_error(workspace, invoke, take_a
     answer = invoke(workspace.command(*UNSAFE))
     assert answer.code == 75
     assert "headstart [disk-full]: " in answer.err
+
+
+@pytest.mark.parametrize("call", ["replace", "fsync"])
+def test_a_disk_that_fails_is_try_again(workspace, invoke, take_away, call):
+    take_away(call, errno.EIO)
+    answer = invoke(workspace.command())
+    assert (answer.code, "headstart [try-again]: " in answer.err) == (75, True), answer.err
+    assert str(workspace.run) in answer.err.replace("\n", "")
+
+
+def test_what_cannot_be_renamed_is_copied_and_that_is_renamed(workspace, invoke, monkeypatch):
+    """As in a container, whose directories are on another file system until they are written to."""
+    assert invoke(workspace.command()).code == 0
+    peaceful = run_files(workspace.run)
+    replace, crossed = os.replace, set()
+
+    def once(source, target):
+        if target not in crossed:
+            crossed.add(target)
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", once)
+    again = workspace.path / "again"
+    answer = invoke(workspace.command("--out", again))
+    assert answer.code == 0, answer.err
+    assert crossed
+    assert run_files(again) == peaceful
+    assert list(again.rglob(".*")) == []
+    assert checkpoint.latest(again / "checkpoints")[0].step == commands.STEPS
+
+
+def test_where_a_copy_cannot_be_renamed_either_the_way_out_is_named(workspace, invoke, take_away):
+    take_away("replace", errno.EXDEV)
+    answer = invoke(workspace.command())
+    assert (answer.code, "--unsafe-fs" in answer.err) == (2, True)
+    assert list(workspace.run.glob(".tmp-*")) == []

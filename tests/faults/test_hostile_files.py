@@ -6,6 +6,7 @@ import pickle
 import shutil
 import struct
 
+import checksummed
 import pytest
 import small
 import torch
@@ -201,14 +202,13 @@ def test_an_extra_pickle_in_a_checkpoint_is_refused(run, tmp_path):
 def sign(directory, **changes):
     """Write a manifest that fits what is there, with changes: what somebody could do who knows our format."""
     file = directory / "manifest.json"
-    manifest = json.loads(file.read_bytes())
-    del manifest["sha256"]
+    manifest = checksummed.read(file)
     manifest["files"] = {
         name: {"sha256": checkpoint._sha256(directory / name), "bytes": (directory / name).stat().st_size}
         for name in checkpoint.FILES
     }
     manifest |= changes
-    file.write_bytes(checkpoint._canonical({key: value for key, value in manifest.items() if value != "gone"}))
+    checksummed.write(file, {key: value for key, value in manifest.items() if value != "gone"})
 
 
 ENTRY = {"sha256": "0" * 64, "bytes": 1}
@@ -257,7 +257,7 @@ def test_a_state_with_other_fields_exits_3(workspace, run, capsys):
     (run / "result.json").unlink()
     for step in (2, 4):
         path = run / f"checkpoints/step-{step:08d}"
-        (path / "state.json").write_bytes(checkpoint._canonical({"step": step, "os.system": "true"}))
+        checksummed.write(path / "state.json", {"step": step, "os.system": "true"})
         sign(path)
     assert headstart(command(workspace, run)) == 3
     assert "other fields" in capsys.readouterr().err
@@ -343,9 +343,7 @@ def test_weights_that_are_not_numbers_are_reported(workspace, run, tmp_path, cap
     weights = load_file(run / "weights.safetensors")
     weights["base.embedding.tokens.weight"][3, 2] = value
     save_file(weights, run / "weights.safetensors")
-    result = json.loads((run / "result.json").read_text())
-    result["weights_sha256"] = checkpoint.weights_digest(weights)
-    (run / "result.json").write_text(json.dumps(result))
+    checksummed.change(run / "result.json", weights_sha256=checkpoint.weights_digest(weights))
     assert headstart(tune(workspace, tmp_path / "out", run)) == 3
     wanted = "base.embedding.tokens.weight holds numbers that are not finite"
     assert wanted in capsys.readouterr().err

@@ -8,6 +8,7 @@ import pytest
 from commands import Workspace
 
 from headstart.inference.evaluate import Scores
+from headstart.runs import checkpoint
 
 
 @pytest.fixture
@@ -61,3 +62,27 @@ def test_the_first_finite_score_is_the_best_so_far(workspace, capsys, monkeypatc
     answer = commands.invoke(capsys, workspace.command(*more))
     assert answer.code == 0, answer.err
     assert json.loads((workspace.run / "result.json").read_text())["best_step"] == 4
+
+
+@pytest.mark.parametrize("keep", [2, 0])
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+def test_weights_that_explode_at_the_last_step_are_no_result(workspace, capsys, monkeypatch, verb, keep):
+    monkeypatch.setattr("headstart.training.loop.learning_rate_factor", lambda loop, step, steps: 1e45 ** (step == 2))
+    command = workspace.command("--steps", 3, "--save-every", 1, "--keep", keep, verb=verb)
+    answer = commands.invoke(capsys, command)
+    assert (answer.code, "headstart [not-finite]: " in answer.err) == (1, True), answer.err
+    assert not (workspace.run / "result.json").exists()
+    assert not (workspace.run / "weights.safetensors").exists()
+    found, passed_over = checkpoint.latest(workspace.run / "checkpoints")
+    assert (found.step, passed_over) == (2, [])
+    monkeypatch.undo()
+    monkeypatch.setenv("HEADSTART_CACHE", str(workspace.cache))
+    assert commands.invoke(capsys, command).code == 0
+
+
+def test_weights_that_explode_before_anything_is_saved_are_no_result(workspace, capsys, monkeypatch):
+    monkeypatch.setattr("headstart.training.loop.learning_rate_factor", lambda loop, step, steps: 1e45)
+    answer = commands.invoke(capsys, workspace.command("--steps", 1, "--save-every", 0, "--keep", 0))
+    assert (answer.code, "headstart [not-finite]: " in answer.err) == (1, True), answer.err
+    assert not (workspace.run / "result.json").exists()
+    assert not (workspace.run / "weights.safetensors").exists()

@@ -4,11 +4,11 @@ import ast
 import dataclasses
 import inspect
 import itertools
-import json
 import re
 import shutil
 from pathlib import Path
 
+import checksummed
 import pytest
 import random_runs
 import small
@@ -167,14 +167,14 @@ def test_the_hub_reads_the_front_matter():
 
 def test_counts_scores_and_fingerprints_are_the_runs_own(tmp_path):
     path = shutil.copytree(tiny_runs.path_of("classification"), tmp_path / "run")
-    result = json.loads((path / "result.json").read_text())
+    result = checksummed.read(path / "result.json")
     assert set(result["counts"]) == {"train", "valid"}
     assert sum(part["rows"] for part in result["counts"].values()) == 50
     result |= {
         "test": {"accuracy": 0.8, "macro_f1": 0.7},
         "counts": {**result["counts"], "test": {"rows": 10}},
     }
-    (path / "result.json").write_text(json.dumps(result))
+    checksummed.write(path / "result.json", result)
     run = load(path)
     write_card(run, tmp_path, kind="onnx", agreement=3e-7)
     text = (tmp_path / "README.md").read_text()
@@ -198,17 +198,17 @@ def test_counts_scores_and_fingerprints_are_the_runs_own(tmp_path):
 def test_a_run_of_a_study_tells_the_arms_interval(tmp_path):
     trial = tmp_path / "trials" / "finetuned-causal-b50-s0"
     path = shutil.copytree(tiny_runs.path_of("classification"), trial / "lr-0.001")
-    (trial / "trial.json").write_text(json.dumps({"arm": "finetuned", "budget": 50, "seed": 0}))
+    checksummed.write(trial / "trial.json", {"arm": "finetuned", "budget": 50, "seed": 0})
     interval = {"value": 0.83, "low": 0.8, "high": 0.86}
     scores = [
         {"arm": "scratch", "budget": 50, "seeds": 3, "accuracy": {**interval, "value": 0.5}},
         {"arm": "finetuned", "budget": 50, "seeds": 3, "accuracy": interval},
     ]
-    (tmp_path / "study.json").write_text(json.dumps({"scores": scores}))
+    checksummed.write(tmp_path / "study.json", {"scores": scores})
     text = card(load(path), kind="onnx")
     assert "Over 3 seeds the arm's accuracy on test is 0.8300, with 95 % confidence 0.8000 to 0.8600" in text
-    for broken in ("{", "[]", '{"scores": 3}', '{"scores": [{"arm": 1}]}', '{"scores": []}'):
-        (tmp_path / "study.json").write_text(broken)
+    for broken in (b"{", b"[]", *map(checksummed.signed, ({"scores": 3}, {"scores": [{"arm": 1}]}, {"scores": []}))):
+        (tmp_path / "study.json").write_bytes(broken)
         assert "study" not in card(load(path), kind="onnx")
 
 
@@ -226,7 +226,7 @@ def test_what_is_not_known_is_not_told(tmp_path):
     imported = dataclasses.replace(run, config=dataclasses.replace(run.config, data=data, start="imported"))
     result = {"step": 0, "steps": 0, "weights_sha256": run.digest, "valid": None}
     result["imported"] = {"model_type": "gpt2", "sha256": "abc"}
-    (path / "result.json").write_text(json.dumps(result))
+    checksummed.write(path / "result.json", result)
     text = card(imported, kind="onnx")
     assert "The run was imported, and not trained here." in text
     assert "a checkpoint of the kind `gpt2`; sha256 over its files: `abc`" in text
@@ -237,9 +237,8 @@ def test_the_card_of_a_run_that_gave_exactness_up_promises_no_weights(tmp_path):
     path = shutil.copytree(tiny_runs.path_of("causal"), tmp_path / "run")
     assert "fast=True" not in card(load(path), kind="onnx")
     for manifest in path.glob("checkpoints/step-*/manifest.json"):
-        data = json.loads(manifest.read_text())
         fast = Machine(torch.device("cpu"), "fp32", 1, is_fast=True)
-        manifest.write_text(json.dumps({**data, "machine": fast.facts()}))
+        checksummed.change(manifest, machine=fast.facts())
     text = card(load(path), kind="onnx")
     assert "fast=True," in blocks(text)[1]
     assert "the weights are the same" not in text

@@ -90,3 +90,36 @@ def test_long_texts_are_cut_and_the_share_is_known():
     objective = make(length=6)
     assert 0 < objective.truncated_share <= 1
     assert max(len(example.tokens) for example in objective.examples) == 6
+
+
+# ---- class weights ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def uneven():
+    """Fifteen texts of a class, four of another and one of the third, each class with the same weight in all."""
+    objective = make()
+    objective.targets = np.array([0] * 15 + [1] * 4 + [2])
+    objective.balance_classes()
+    return objective
+
+
+def test_balanced_weights_are_scikit_learns_and_the_loss_is_torchs(uneven):
+    from sklearn.utils.class_weight import compute_class_weight
+
+    weights = compute_class_weight("balanced", classes=np.arange(3), y=uneven.targets)
+    model, batch = model_for(uneven).double(), tensors(uneven.collate(np.array([0, 1, 15, 19])))
+    found = uneven.loss(model, batch)
+    outputs = model(batch["tokens"], present=batch["present"])
+    expected = torch.nn.functional.cross_entropy(outputs, batch["targets"], torch.tensor(weights))
+    torch.testing.assert_close(found.sum / found.count, expected)
+
+
+def test_parts_of_a_weighted_batch_and_its_padding_add_up_to_the_whole(uneven):
+    model, batch = model_for(uneven).double(), uneven.collate(np.array([0, 15, 16, 19]))
+    whole = uneven.loss(model, tensors(batch))
+    parts = [uneven.loss(model, tensors(batch, slice(a, b))) for a, b in ((0, 1), (1, 4))]
+    padded = uneven.loss(model, tensors(uneven.pad_to_static_shape(batch)))
+    torch.testing.assert_close(sum(p.sum for p in parts), whole.sum)
+    torch.testing.assert_close(sum(p.count for p in parts), whole.count)
+    torch.testing.assert_close((padded.sum, padded.count), (whole.sum, whole.count))

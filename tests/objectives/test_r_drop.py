@@ -178,3 +178,21 @@ def test_a_translator_has_it_in_its_configuration_and_its_card(tmp_path):
 def test_what_it_cannot_be_is_refused(task, weight, code, tmp_path):
     with refused(code, "--r-drop"):
         finetune(tiny_runs.files()[task, "train"], out=tmp_path / "run", task=task, r_drop=weight)
+
+
+def test_class_weights_count_for_both_readings_and_for_what_they_disagree_in():
+    objective, model, batch = read_twice(0.7, dropout=0.3)
+    alone = []
+    for row in range(len(batch["targets"])):
+        torch.manual_seed(3)
+        kept = torch.zeros(len(batch["targets"]))
+        kept[row] = 1.0
+        alone.append(objective.loss(model, {**batch, "weights": kept}).sum.item())
+    weights = torch.arange(1.0, len(alone) + 1)
+    torch.manual_seed(3)
+    found = objective.loss(model, {**batch, "weights": weights})
+    assert found.sum.item() == pytest.approx(float(weights @ torch.tensor(alone)), rel=1e-4)
+    assert found.count == weights.sum()
+    torch.manual_seed(3)
+    plain = objective.loss(model, batch)
+    assert plain.sum.item() == pytest.approx(sum(alone), rel=1e-4)

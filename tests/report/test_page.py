@@ -127,6 +127,29 @@ def test_scores_stand_by_budget_in_the_order_of_the_arms(tmp_path):
         assert places == sorted(places)
 
 
+def test_what_is_doubtful_in_the_rows_is_shown_with_the_data(tmp_path):
+    found = synthetic_study.study(budgets=(50,), seeds=1)
+    found["data"]["warnings"] = ["train: labels 'Other' (2 rows) and 'other␣' (1 row) look like one"]
+    text = written(tmp_path, found).text
+    assert "labels 'Other' (2 rows) and 'other␣' (1 row) look like one" in text
+
+
+def test_where_macro_f1_is_the_metric_pictures_headings_and_table_say_so(tmp_path):
+    found = synthetic_study.study(budgets=(50, 200), seeds=2)
+    found["metric"] = "macro_f1"
+    for trial in found["trials"]:
+        for point in (*trial["curve"], *trial["tries"]):
+            point["macro_f1"] = point.pop("accuracy") - 0.1
+    text = written(tmp_path, found).text
+    assert "Macro-F1 over epochs" in text
+    assert "Macro-F1 over labels" in text
+    assert "Mean macro-F1 on test over the seeds" in text
+    assert "Differences in macro-F1" in text
+    assert "Accuracy over" not in text
+    rows = list(csv.DictReader((tmp_path / "results.csv").open()))
+    assert {row["measure"] for row in rows if row["record"] == "difference"} == {"macro_f1"}
+
+
 def test_a_failed_trial_is_shown_with_its_error(page):
     assert "2 runs failed and are not part of the means" in page.text
     assert "scratch, 50 labels, seed 1 : the loss is not finite at step 12" in page.text
@@ -199,7 +222,10 @@ def test_times_that_cannot_be_read_are_said_to_be_missing(tmp_path):
     (tmp_path / "timing.json").write_text("{")
     with pytest.raises(IntegrityError):
         Timing.load(tmp_path)
-    assert "The measured times are missing: timing.json cannot be read" in Page(write_report(tmp_path).read_text()).text
+    assert (
+        "The measured times are missing: timing.json is not what was written"
+        in Page(write_report(tmp_path).read_text()).text
+    )
 
 
 def test_the_kept_model_is_told_with_the_mean_of_its_seeds(tmp_path):

@@ -1,12 +1,12 @@
 """A checkpoint is whole or it is not there; one wrong bit anywhere and it does not load."""
 
 import errno
-import json
 import os
 import random
 import signal
 import subprocess
 
+import checksummed
 import forked
 import pytest
 import torch
@@ -120,10 +120,9 @@ def test_an_extra_file_is_noticed(two_checkpoints):
 
 def test_a_manifest_cannot_point_elsewhere(two_checkpoints):
     file = two_checkpoints / "step-00000010" / "manifest.json"
-    manifest = json.loads(file.read_bytes())
-    del manifest["sha256"]
+    manifest = checksummed.read(file)
     manifest["files"] = {"../../../etc/passwd": {"sha256": "0", "bytes": 1}}
-    file.write_bytes(checkpoint._canonical(manifest))
+    checksummed.write(file, manifest)
     with refused("corrupt", "manifest.json", "../../../etc/passwd", by=IntegrityError):
         load(file.parent)
 
@@ -134,12 +133,11 @@ def test_a_lying_header_is_refused(two_checkpoints):
     model = directory / "model.safetensors"
     model.write_bytes((2**60).to_bytes(8, "little") + b"{}")
     file = directory / "manifest.json"
-    manifest = json.loads(file.read_bytes())
-    del manifest["sha256"]
+    manifest = checksummed.read(file)
     manifest["files"]["model.safetensors"] = {
         "sha256": checkpoint._sha256(model), "bytes": model.stat().st_size,
     }  # fmt: skip
-    file.write_bytes(checkpoint._canonical(manifest))
+    checksummed.write(file, manifest)
     with refused("corrupt", str(directory), by=IntegrityError):
         load(directory)
 

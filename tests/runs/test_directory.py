@@ -1,8 +1,10 @@
 """A run's directory: its configuration, result and metrics, and what may change between two commands."""
 
 import dataclasses
+import hashlib
 import json
 
+import checksummed
 import pytest
 import tiny_runs
 from expected_errors import refused
@@ -62,12 +64,13 @@ def test_settings_that_differ_are_listed_with_both_values(config):
     assert differing_settings(config, config) == {}
 
 
-def test_a_result_is_read_as_it_was_written(run):
+def test_a_result_is_read_as_it_was_written(run, config):
     assert run.read_result() is None
     result = {"step": 4, "steps": 4, "weights_sha256": "ab", "valid": {"loss": float("nan"), "x": [1.5]}}
-    written = run.write_result(result)
+    written = run.write_result(result, config)
     assert written["valid"] == {"loss": None, "x": [1.5]}
-    assert run.read_result() == written == json.loads(run.result_file.read_text())
+    assert written["config_sha256"] == hashlib.sha256(run.config_file.read_bytes()).hexdigest()
+    assert run.read_result() == written == checksummed.read(run.result_file)
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"step": 1}', '{"step": "1", "steps": 2, "weights_sha256": "a"}'])

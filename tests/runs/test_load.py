@@ -1,5 +1,6 @@
 """Loading a run: the finished weights, or those of its last checkpoint; the verbs that it serves; and no trainer."""
 
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from expected_errors import refused
 from safetensors.torch import load_file
 
 from headstart.errors import IntegrityError
+from headstart.runs.directory import RunDirectory
 from headstart.runs.load import SERVES, load, open_run, require
 
 
@@ -54,9 +56,12 @@ def test_a_flipped_bit_is_found(run_copy):
 
 
 def test_weights_of_another_shape_are_refused_with_their_names(run_copy):
-    text = (run_copy / "config.toml").read_text()
-    assert "\nffn = 24\n" in text
-    (run_copy / "config.toml").write_text(text.replace("\nffn = 24\n", "\nffn = 25\n"))
+    run = RunDirectory(run_copy)
+    config = run.read_config()
+    assert config.model.ffn == 24
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, ffn=25))
+    run.write_config(config)
+    run.write_result(run.read_result(), config)
     with refused("mismatch", "feed_forward.input.weight", "(24, 16)", "(25, 16)", by=IntegrityError):
         load(run_copy)
 

@@ -23,7 +23,12 @@ def test_it_appears_whole_at_the_end(tmp_path):
 
 @pytest.mark.parametrize(
     ("error", "kind"),
-    [(ValueError("x"), ValueError), (OSError(errno.EIO, "x"), UserError), (OSError(errno.ENOSPC, "x"), TryAgain)],
+    [
+        (ValueError("x"), ValueError),
+        (OSError(errno.EACCES, "x"), UserError),
+        (OSError(errno.ENOSPC, "x"), TryAgain),
+        (OSError(errno.EIO, "x"), TryAgain),
+    ],
 )  # fmt: skip
 def test_a_writer_that_fails_leaves_nothing(tmp_path, error, kind):
     def write():

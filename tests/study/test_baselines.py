@@ -14,6 +14,7 @@ from headstart.runs.linear import features
 from headstart.study.baselines import (
     STRENGTHS,
     BaselineResult,
+    Choosing,
     fit_lsa,
     logistic_regression,
     majority,
@@ -258,3 +259,53 @@ def test_tfidf_reaches_on_real_reviews_what_is_known_of_it():
     assert accuracy >= 0.845
     small = tfidf(train.texts[::32], targets[0][::32], valid.texts, targets[1], test.texts, 2)
     assert 0.55 <= (small.predictions == np.array(targets[2])).mean() <= accuracy - 0.1
+
+
+# ---- rare classes -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def uneven():
+    """Features and labels (train, valid) of two classes, one of which has a tenth of the rows."""
+    rng = np.random.default_rng(4)
+    labels = [(rng.random(300) < 0.1).astype(int) for _ in range(2)]
+    return [rng.normal(0, 1, (300, 5)) + labels[part][:, None] for part in (0, 1)], labels
+
+
+def test_balanced_weights_are_scikit_learns_own(uneven):
+    from sklearn.linear_model import LogisticRegression
+
+    (train, valid), (train_labels, valid_labels) = uneven
+    how = Choosing("accuracy", "balanced")
+    found = logistic_regression(train, valid, valid, train_labels, valid_labels, 2, how)
+    model = LogisticRegression(C=found.chosen, class_weight="balanced", tol=1e-8).fit(train, train_labels)
+    np.testing.assert_allclose(found.test, model.predict_proba(valid), atol=1e-4)
+    plain = logistic_regression(train, valid, valid, train_labels, valid_labels, 2)
+    assert found.predictions.sum() > 2 * plain.predictions.sum()
+
+
+def test_the_strength_is_the_best_on_valid_by_macro_f1_where_that_counts(uneven):
+    from sklearn.metrics import f1_score
+
+    (train, valid), (train_labels, valid_labels) = uneven
+    found = logistic_regression(train[:40], valid, valid, train_labels[:40], valid_labels, 2, Choosing("macro_f1"))
+    scores_on_valid = [score for _, score, _ in found.tries]
+    assert {value: score for value, score, _ in found.tries}[found.chosen] == max(scores_on_valid)
+    expected = f1_score(valid_labels, found.valid.argmax(axis=1), average="macro")
+    assert max(scores_on_valid) == pytest.approx(expected)
+
+
+def test_a_mix_for_macro_f1_counts_rare_rows_as_if_there_were_as_many_as_of_the_others():
+    rng = np.random.default_rng(5)
+    labels = np.arange(5000) % 10 == 0
+    logits = [rng.normal(2 * labels - 2, spread) for spread in (1.0, 2.0)]
+    tables = [np.stack([1 / (1 + np.exp(x)), 1 / (1 + np.exp(-x))], axis=1) for x in logits]
+    nine_times = np.concatenate([np.arange(5000), np.tile(np.flatnonzero(labels), 8)])
+    found = {}
+    for name, rows, metric in (
+        ("macro", slice(None), "macro_f1"), ("many", nine_times, "accuracy"), ("plain", slice(None), "accuracy")
+    ):  # fmt: skip
+        parts = [BaselineResult(table[rows], table[:2], 1.0, []) for table in tables]
+        found[name] = mix(parts, labels[rows].astype(int), metric).arrays["exponents"]
+    np.testing.assert_allclose(found["macro"], found["many"], atol=0.01)
+    assert np.abs(found["macro"] - found["plain"]).max() > 0.1

@@ -16,6 +16,7 @@ from small_study import MODEL, small_config, write_files
 
 from headstart.config.reading import RowReading
 from headstart.config.study import FinetunePart, StudyConfig
+from headstart.data.warnings import data_warnings
 from headstart.study import data as module
 from headstart.study.data import (
     labelled_sets,
@@ -250,6 +251,24 @@ def test_the_facts_are_those_of_the_files(prepared, files):
     assert total["documents"] == len(lines) == 150
     assert total["text_bytes"] == sum(len(line.encode()) for line in lines)
     assert total["tokens"] >= sum(len(tokenizer.encode(line)) for line in lines)
+
+
+def test_what_is_doubtful_in_the_rows_is_said_as_data_check_says_it(files, tmp_path):
+    rows = rows_of(files["train"])
+    for number, row in enumerate(rows):
+        row["label"] = "business" if number % 2 else "sport"
+    rows += [{"text": f"{n} texte " * (40 if n else 1), "label": "business" if n else "sport "} for n in range(10)]
+    train = write_rows(tmp_path / "train.jsonl", rows)
+    told, config = [], small_config(files, arms=["majority"], budgets=[10], seeds=1)
+    config = dataclasses.replace(config, finetune=FinetunePart(train=train, length=32, batch=5))
+    data = data_of(config, tmp_path / "study", told.append)
+    tokenizer = Tokenizer.load(data.tokenizer)
+    sets = {name: rows.tokenized(tokenizer) for name, rows in data.sets().items()}
+    expected = [f"{name}: {warning.message}" for name, warning in data_warnings(sets, 32, 2)]
+    assert data.facts["data"]["warnings"] == expected
+    assert [line for line in told if line in expected] == expected
+    assert any("'sport␣' (1 row)" in line for line in expected)
+    assert any("are longer than 32 tokens, and are cut" in line for line in expected)
 
 
 def test_texts_that_stand_in_two_sets_or_in_the_corpus_are_counted(files, tmp_path):

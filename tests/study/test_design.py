@@ -9,6 +9,7 @@ from headstart.study.design import (
     Seeds,
     arms_of,
     learning_rates_of,
+    metric_of,
     pairs_of,
     steps_of,
     trials_of,
@@ -111,3 +112,15 @@ def test_budgets_are_set_by_the_rows_and_checked():
         with_budgets(StudyPart(budgets=[2]), 30, 3)
     with refused("bad-value", "--budgets", "31 labels", "2 classes", "30 rows"):
         with_budgets(StudyPart(budgets=[31]), 30, 2)
+
+
+@pytest.mark.parametrize(
+    ("counts", "asked", "metric"),
+    [
+        ([50, 50], "auto", "accuracy"), ([89, 11], "auto", "accuracy"), ([91, 9], "auto", "macro_f1"),
+        ([91, 9], "accuracy", "accuracy"), ([50, 50], "macro_f1", "macro_f1"),
+        ([5] * 20, "auto", "accuracy"), ([5] * 19 + [2], "auto", "macro_f1"), ([60, 35, 5], "auto", "macro_f1"),
+    ],
+)  # fmt: skip
+def test_arms_are_compared_by_macro_f1_where_a_class_is_rare_and_not_only_one_of_many(counts, asked, metric):
+    assert metric_of(StudyPart(metric=asked), {str(n): count for n, count in enumerate(counts)}) == metric

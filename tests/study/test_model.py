@@ -59,7 +59,7 @@ def test_it_is_the_best_arm_on_valid_over_all_seeds_with_the_most_labels(study):
     means = {}
     for trial in record.trials:
         if trial.budget == 20 and trial.arm != "majority":
-            means.setdefault(trial.arm, []).append(trial.valid_accuracy)
+            means.setdefault(trial.arm, []).append(trial.valid_score("accuracy"))
     best = max(np.mean(reached) for reached in means.values())
     assert np.mean(means[model["arm"]]) == best == model["valid_accuracy"]
     scores = {score.arm: score.accuracy.value for score in record.scores if score.budget == 20}

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 
+import checksummed
 import numpy as np
 import pytest
 import tiny_runs
@@ -87,7 +88,7 @@ def write_trials(data, predictions=PREDICTIONS, without=(), curves=None, operati
         }  # fmt: skip
         file = data.trial_file(trial)
         file.parent.mkdir(parents=True)
-        file.write_text(json.dumps(content))
+        checksummed.write(file, content)
 
 
 def record_of(data, pretrainings=(), ended=None):
@@ -265,18 +266,17 @@ def test_one_arm_has_nobody_to_differ_from(tmp_path):
 # ---- pretraining --------------------------------------------------------------------------------------------
 
 
-def test_a_pretraining_is_told_by_its_result_and_its_metrics(tmp_path):
+def test_a_pretraining_is_told_by_its_result(tmp_path):
     data, task = data_of(tmp_path / "study"), Pretraining("causal", 0)
     write_trials(data)
     run = data.base(task)
     run.mkdir(parents=True)
-    result = {"step": 17, "steps": 17, "weights_sha256": "0" * 64, "valid": {"loss": 3.0, "bits_per_byte": 1.5}}
-    (run / "result.json").write_text(json.dumps(result))
-    lines = [
-        {"step": 5, "loss": 9.0}, {"event": "valid", "step": 5, "loss": 4.0},
-        {"event": "valid", "step": 10, "loss": None}, {"event": "valid", "step": 17, "loss": 3.0},
-    ]  # fmt: skip
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    evaluations = [{"step": 5, "loss": 4.0}, {"step": 10, "loss": None}, {"step": 17, "loss": 3.0}]
+    result = {
+        "step": 17, "steps": 17, "weights_sha256": "0" * 64, "valid": {"loss": 3.0, "bits_per_byte": 1.5},
+        "evaluations": evaluations, "train_loss": None,
+    }  # fmt: skip
+    checksummed.write(run / "result.json", result)
     (found,) = record_of(data, [task]).pretraining
     assert (found.name, found.status, found.loss, found.bits_per_byte) == ("causal-s0", "done", 3.0, 1.5)
     # Bits per byte are half of the loss; where it was not finite there is no point.
@@ -330,3 +330,30 @@ def test_a_study_is_called_after_its_demo_its_file_or_the_folder(tmp_path, demo,
     data = data_of(tmp_path / "study", ["majority"], train=train, demo=demo)
     write_trials(data)
     assert record_of(data).name == name
+
+
+# ---- macro-F1 as the metric ---------------------------------------------------------------------------------
+
+
+def test_where_macro_f1_is_the_metric_everything_is_of_it(tmp_path):
+    curves = {
+        "scratch": [{"epoch": 1.0, "accuracy": 0.9, "macro_f1": 0.5, "loss": 1.0}],
+        "finetuned": [{"epoch": 1.0, "accuracy": 0.8, "macro_f1": 0.6, "loss": 0.8}],
+    }
+    data = data_of(tmp_path / "study", leaked_rows=[0, 9], metric="macro_f1")
+    write_trials(data, curves=curves)
+    record = record_of(data)
+    assert (record.metric, record.metric_title) == ("macro_f1", "macro-F1")
+
+    def f1(arm, budget, rows=slice(None)):
+        said = PREDICTIONS[arm, budget]
+        return np.mean([f1_score(numbers(TRUTH)[rows], numbers(one)[rows], average="macro") for one in said])
+
+    for row in record.differences:
+        assert row.value == pytest.approx(f1(row.arm, row.budget) - f1(row.against, row.budget)), row
+    score = score_of(record, "finetuned", 20)
+    assert record.of_metric(score) == score.macro_f1
+    assert record.of_metric(score, "_without_leaks").value == pytest.approx(f1("finetuned", 20, slice(1, 9)))
+    assert record.savings[0].epochs.accuracy == 0.5
+    assert "4 of the rarest class" in record.power.sentence
+    assert any("macro-F1 (" in sentence or "macro-F1" in sentence for sentence in record.verdict)

@@ -97,7 +97,7 @@ def test_a_study_from_before_these_settings_goes_on(finished, files, monkeypatch
     older = directory.with_name("older")
     run_study(small, out=older, model=MODEL, jobs=1)
     file, new = older / "study.toml", ("mask_prob", "whole_words", "cooldown", "muon_lr", "average")
-    new += ("layer_decay", "r_drop", "normalise", "mask_random", "mask_kept", "unfreeze")
+    new += ("layer_decay", "r_drop", "normalise", "mask_random", "mask_kept", "unfreeze", "metric", "class_weights")
     before = file.read_text()
     kept, count = re.subn(rf"(?m)^({'|'.join(new)}) = .*\n", "", before)
     assert count >= len(new)

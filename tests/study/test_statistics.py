@@ -14,6 +14,7 @@ from headstart.study.statistics import (
     detectable,
     detectable_sentence,
     difference,
+    equivalent_items,
     holm,
     macro_f1,
     macro_f1_table,
@@ -222,6 +223,31 @@ def test_macro_f1_at_its_edges():
     majority = macro_f1(np.zeros((3, 100), int), truth, 2)
     assert majority.value == pytest.approx(1 / 3)
     assert 0 < majority.low < 1 / 3 < majority.high < 0.5
+
+
+def test_arms_that_agree_on_few_rare_items_may_still_differ_on_others():
+    truth = np.array([0] * 95 + [1] * 5)
+    table = macro_f1_table(np.zeros((3, 100), int), truth, 2)
+    found = difference(table, table, rarest=5)
+    # Of five items 0.025 ** (1 / 5) may be wrong as often as that, and macro-F1 has half of the rare class.
+    assert (found.value, found.p) == (0, 1)
+    assert (found.low, found.high) == pytest.approx((-(1 - 0.025 ** (1 / 5)), 1 - 0.025 ** (1 / 5)))
+
+
+def test_an_arm_that_never_names_the_rare_class_may_know_some_of_other_items():
+    truth = np.array([0] * 380 + [1] * 20)
+    found = macro_f1(np.zeros((3, 400), int), truth, 2)
+    rows = stats.binomtest(0, 20).proportion_ci(method="wilson")
+    # F1 of a class of which a share s is recognised, and nothing wrongly: 2 s / (1 + s), at most twice the share.
+    assert found.value == pytest.approx(760 / 780 / 2)
+    assert rows.high / 2 < found.high - found.value < rows.high
+    assert found.value - found.low < 0.02
+
+
+def test_even_classes_count_all_their_items_and_uneven_ones_those_of_the_rare():
+    assert equivalent_items([50, 50]) == 100
+    assert equivalent_items([100, 1900]) == 380
+    assert "2,000 test items, 100 of the rarest class, and 3 seeds" in detectable_sentence(2000, 3, 5.0, 100)
 
 
 def test_macro_f1_wants_a_prediction_for_each_item():

@@ -13,7 +13,7 @@ import pytest
 from scipy.special import expit, stdtrit
 
 from headstart.randomness import stream
-from headstart.study.statistics import detectable, difference, holm, macro_f1, mean
+from headstart.study.statistics import detectable, difference, equivalent_items, holm, macro_f1, macro_f1_table, mean
 
 LEVEL, ITEM_SPREAD = 2.5, 2.5  # in logits: most items are nearly always right or nearly always wrong
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(121)
@@ -199,6 +199,62 @@ def test_intervals_of_macro_f1_cover_the_truth(seeds, points):
         found = macro_f1(predictions, truth, 3)
         hits.append(found.low <= world.truth <= found.high)
     assert 0.93 <= np.mean(hits) <= 0.98
+
+
+class RareClass:
+    """A class of 5 % of the items; each arm keeps and recognises them by its own two levels."""
+
+    share, spread, seed_spread = 0.05, 2.0, 0.2
+
+    def __init__(self, *arms: tuple[float, float]) -> None:
+        self.arms = arms
+        self.truths = [float(WEIGHTS @ [self.macro_f1_of(arm, self.seed_spread * z) for z in NODES]) for arm in arms]
+
+    def macro_f1_of(self, arm: tuple[float, float], effect: float) -> float:
+        known = [expected(expit, level + effect, self.spread) for level in arm]
+        hits = np.array([(1 - self.share) * known[0], self.share * known[1]])
+        wrong = (1 - self.share) * (1 - known[0]) + self.share * (1 - known[1])
+        return float((2 * hits / (2 * hits + wrong)).mean())
+
+    def studies(self, count: int, seeds: int, items: int) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
+        rng = stream(8, "simulated rare class", seeds, items)
+        for _ in range(count):
+            truth = (rng.random(items) < self.share).astype(int)
+            truth[0] = 1
+            difficulty, answers = rng.normal(0, self.spread, items), []
+            for levels in self.arms:
+                logits = np.array(levels)[truth] + difficulty + rng.normal(0, self.seed_spread, (seeds, 1))
+                answers.append(np.where(rng.random((seeds, items)) < expit(logits), truth, 1 - truth))
+            yield answers, truth
+
+
+GOOD, POOR, BLIND = (5.0, 1.0), (6.0, -3.0), (8.0, -7.0)  # the rare class: 65 %, 13 % and 0.5 % recognised
+
+
+@pytest.mark.parametrize(("seeds", "items"), [(3, 400), (5, 400), (5, 2000)])
+@pytest.mark.parametrize("arms", [(POOR, GOOD), (BLIND, GOOD), (POOR, POOR)])
+def test_intervals_of_macro_f1_cover_the_truth_where_a_class_is_rare(arms, seeds, items):
+    world, hits = RareClass(*arms), []
+    for (first, second), truth in world.studies(600, seeds, items):
+        tables = [macro_f1_table(answers, truth, 2) for answers in (first, second)]
+        of_first, of_difference = macro_f1(first, truth, 2), difference(*tables, int(truth.sum()))
+        between = world.truths[1] - world.truths[0]
+        hits.append(
+            (of_first.low <= world.truths[0] <= of_first.high, of_difference.low <= between <= of_difference.high)
+        )
+    assert (np.mean(hits, axis=0) >= 0.92).all()
+    assert (np.mean(hits, axis=0) <= 0.995).all()
+
+
+def test_what_a_class_of_few_items_lets_a_study_detect_is_not_promised_too_small():
+    world, found = RareClass((5.0, 0.6), (5.0, 1.5)), []
+    for (first, second), truth in world.studies(400, 5, 2000):
+        found.append(difference(*(macro_f1_table(answers, truth, 2) for answers in (first, second))).p < 0.05)
+    even = equivalent_items([100, 1900])
+    assert even == pytest.approx(4 / (1 / 100 + 1 / 1900), abs=1)
+    promised = detectable(even, 5, seed_deviation=0.02)
+    assert 100 * (world.truths[1] - world.truths[0]) < promised  # a difference below it is found less often
+    assert np.mean(found) < 0.8
 
 
 @pytest.mark.parametrize(("seeds", "items", "deviation"), [(3, 400, 0.01), (5, 2000, 0.01), (5, 400, 0.03)])

@@ -25,7 +25,7 @@ def diverging(monkeypatch, rates):
     def failing(data, trial, rate, *rest):
         if rate in rates:
             raise RunFailed("5 updates in a row were skipped")
-        finetune(data, trial, rate, *rest)
+        return finetune(data, trial, rate, *rest)
 
     monkeypatch.setattr(trial_module, "_finetune", failing)
 
@@ -71,8 +71,8 @@ def test_a_baseline_with_all_rows_is_computed_once(arm, files, tmp_path, monkeyp
         trial_module.run_trial(data, trials[key], lambda share: None)
     monkeypatch.setattr(trial_module, "_baseline", None)
     trial_module.run_trial(data, trials[40, 1], lambda share: None)
-    found = {key: json.loads(data.trial_file(trial).read_text()) for key, trial in trials.items()}
-    assert found[40, 1] == found[40, 0] | {"seed": 1}
+    found = {key: data.read_trial(trial) for key, trial in trials.items()}
+    assert found[40, 1] | {"files": {}} == found[40, 0] | {"seed": 1, "files": {}}
     assert data.trials_before(trials[40, 1]) == [trials[40, 0]]
     assert data.trials_before(trials[10, 1]) == ([trials[40, 0]] if arm == "lsa" else [])
     if arm == "tfidf":

@@ -382,6 +382,28 @@ def test_that_nothing_beats_the_majority_class_comes_first(best, is_said):
         )
 
 
+@pytest.mark.parametrize("weights", ["none", "balanced"])
+def test_by_macro_f1_the_majority_class_comes_first_too_and_the_metric_is_named(weights):
+    def of_macro_f1(arm, value):
+        found = score(arm, 200, 0.95)  # of accuracy all have as much
+        return dataclasses.replace(found, macro_f1=Interval(value=value, low=value - 0.02, high=value + 0.02))
+
+    scores = [of_macro_f1("majority", 0.487), of_macro_f1("tfidf", 0.5), of_macro_f1("finetuned", 0.495)]
+    train = {"file": "train", "rows": 200, "classes": {"other": 190, "fraud": 10}, "sha256": ""}
+    record = found(
+        [row("finetuned", "tfidf", 200, -0.005, 0.9)], scores, ("majority", "tfidf", "scratch", "finetuned"),
+        data=data(train=train), metric="macro_f1", config={**settings(), "finetune": {"class_weights": weights}},
+        trials=[],
+    )  # fmt: skip
+    sentences = verdict(record)
+    assert sentences[0] == (
+        "No arm is clearly better than always answering 'other': with 200 labels that reaches 48.7 % macro-F1, "
+        "the best arm (tfidf) 50.0 % macro-F1 (48.0 to 52.0)."
+    )
+    assert ("--class-weights balanced" in sentences[1]) == (weights == "none")
+    assert any("'fraud' has 5.0 % of the rows of train" in sentence for sentence in sentences)
+
+
 def test_the_best_arm_is_chosen_on_valid_and_has_its_price():
     names = ("tfidf", "scratch", "frozen", "finetuned")
     scores = [score(name, 200, value) for name, value in zip(names, (0.80, 0.95, 0.84, 0.82), strict=True)]

@@ -14,7 +14,7 @@ from expected_errors import refused
 from headstart.config.training import LoopConfig
 from headstart.inference.evaluate import evaluate, labelled_scores, with_corpus_metrics
 from headstart.inference.metrics import SCORES
-from headstart.runs.directory import RunDirectory
+from headstart.runs.directory import MetricsFile, RunDirectory
 from headstart.training import early_stopping
 from headstart.training.tasks.finetune import finetune
 
@@ -127,3 +127,17 @@ def test_regression_can_be_chosen_by_rmse(tmp_path):
         loop=LoopConfig(evaluate_every=2, patience=9, best_metric="rmse"),
     )  # fmt: skip
     assert result["best_step"] > 0
+
+
+def test_all_metrics_are_computed_at_every_evaluation_where_that_is_asked_for(tmp_path):
+    for valid_metrics in (False, True):
+        out = tmp_path / str(valid_metrics)
+        result = finetune(
+            tiny_runs.files()["classification", "train"], out=out, length=16, model=tiny_runs.SHAPE,
+            tokenizer=small.tokenizer(), steps=4, evaluate_every=2, machine=tiny_runs.MACHINE,
+            valid_metrics=valid_metrics, class_weights="balanced",
+        )  # fmt: skip
+        valid = [line for line in MetricsFile(out / "metrics.jsonl").read() if line.get("event") == "valid"]
+        assert [("macro_f1" in line) for line in valid] == [valid_metrics] * 2
+    assert valid[-1]["macro_f1"] == pytest.approx(result["valid"]["macro_f1"])
+    assert RunDirectory(out).read_config().class_weights == "balanced"

@@ -1,10 +1,10 @@
 """Fitting a task in its directory: begun, resumed, extended, finished."""
 
 import dataclasses
-import json
 import os
 import signal
 
+import checksummed
 import pytest
 import small
 from expected_errors import refused
@@ -41,7 +41,7 @@ def test_the_result_is_of_the_weights_that_are_written(tmp_path):
     made, task = task_of(tmp_path)
     result = fitted(tmp_path, task, made.machine)
     assert (result["step"], result["steps"], result["more"]) == (3, 3, 1)
-    assert json.loads((tmp_path / "run/result.json").read_text()) == result
+    assert checksummed.read(tmp_path / "run/result.json") == result
     weights = {name: p.detach() for name, p in load(tmp_path / "run").model.named_parameters()}
     assert weights_digest(weights) == result["weights_sha256"]
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ from expected_errors import refused
 
 from headstart.errors import RunFailed, TryAgain
 from headstart.runs import checkpoint
+from headstart.runs import directory as run_directory
 from headstart.training import loop, step_log
 from headstart.training.loop import train
 
@@ -95,6 +97,23 @@ def test_micro_batches_change_nothing_but_rounding(tmp_path, kind):
     for other in found[1:]:
         for name, tensor in found[0].items():
             torch.testing.assert_close(other[name], tensor, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_class_weights_below_one_leave_a_mean(tmp_path, accumulate):
+    """Three texts of one class have the same weight, so the weighted mean of their losses is the plain one."""
+    numbers = {}
+    for weight in (1.0, 0.01):
+        made = small.training(
+            tmp_path / str(weight), "classification", steps=1, accumulate=accumulate,
+            model={"dropout": 0.0, "attention_dropout": 0.0},
+        )  # fmt: skip
+        made.objective.weights = np.full(len(made.objective.targets), weight, np.float32)
+        train(made)
+        numbers[weight] = records(tmp_path / str(weight))[0], small.digest(made)
+    (plain, _), (weighted, _) = numbers.values()
+    assert weighted["loss"] == pytest.approx(plain["loss"], rel=1e-5)
+    assert weighted["gradient_norm"] == pytest.approx(plain["gradient_norm"], rel=1e-4)
 
 
 def test_seeds_differ(tmp_path):
@@ -318,8 +337,8 @@ def test_another_machine_goes_on_and_says_so(tmp_path):
     assert "not bit-exact from here on: threads was 1, is 2" in told
 
 
-def test_a_full_disk_for_the_log_does_not_stop_the_training(tmp_path):
-    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+def test_a_full_disk_for_the_log_does_not_stop_the_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_directory, "_open_no_link", lambda path, flags: os.open("/dev/full", flags))
     lines = []
     training = small.training(tmp_path)
     training.log = lines.append

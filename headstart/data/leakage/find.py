@@ -76,9 +76,24 @@ def find_leaks(sets: Mapping[str, Sequence[str]], corpus: Iterable[Piece] | None
     return leaks
 
 
+def equal_texts(sets: Mapping[str, Sequence[str]]) -> dict[str, list[Finding]]:
+    """The rows whose text an earlier set has too, by name such as test_in_train; near duplicates are not looked for."""
+    keys = {name: [digest(text_key(text)) for text in texts] for name, texts in sets.items()}
+    found = {}
+    for later, earlier in combinations(reversed(list(sets)), 2):
+        first_row = _first_rows(keys[earlier])
+        rows = [Finding(row, first_row[key]) for row, key in enumerate(keys[later]) if key in first_row]
+        found[f"{later}_in_{earlier}"] = rows
+    return found
+
+
+def _first_rows(keys: Sequence[bytes]) -> dict[bytes, int]:
+    return {key: row for row, key in reversed(list(enumerate(keys)))}
+
+
 def _compare(leaks: Leaks, name: str, of: str, other: str, keys: Keys, indexes: Indexes) -> None:
     """Rows of one set that the other has too; compared with itself, those that it has earlier."""
-    first_row = {key: row for row, key in reversed(list(enumerate(keys[other])))}
+    first_row = _first_rows(keys[other])
     equal, near = list[Finding](), list[Finding]()
     for row, (key, shingles) in enumerate(zip(keys[of], indexes[of].shingles, strict=True)):
         below = row if of == other else len(keys[other])

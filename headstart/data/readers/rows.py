@@ -13,13 +13,23 @@ ROW_CHARACTERS = 1 << 24
 """The longest row: JSON and quoted cells cannot be cut, so all of a row is in memory. (A line of text can be cut.)"""
 
 
+class BadRow(NamedTuple):
+    """A row that cannot be used: file and line, and what is wrong with it."""
+
+    where: str
+    reason: str
+    what: str
+    fix: str
+
+
 class BadRows:
-    """Rows that cannot be used: the first one is an error, or all are skipped and counted."""
+    """Rows that cannot be used: the first one is an error, or all are skipped, counted and listed."""
 
     def __init__(self, skip: bool = False) -> None:
         self.skip = skip
         self.counts: Counter[str] = Counter()
         self.first: dict[str, str] = {}
+        self.rows: list[BadRow] = []
 
     def refuse(self, reason: str, what: str, where: str, fix: str) -> None:
         """Raise, or count the row under its reason; the caller then skips it."""
@@ -27,6 +37,7 @@ class BadRows:
             raise UserError(what, where=where, fix=f"{fix}; or --skip-bad-rows", code="bad-row")
         self.counts[reason] += 1
         self.first.setdefault(reason, f"{where}: {what}")
+        self.rows.append(BadRow(where, reason, what, fix))
 
     def summary(self) -> str:
         """Such as `3 bad rows skipped: 2 empty text (first at a.jsonl:4: …), 1 malformed JSON (…)`."""

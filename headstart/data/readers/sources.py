@@ -7,7 +7,6 @@ match no split are parts of one set.
 """
 
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from headstart.config.training import WEIGHT
 from headstart.errors import UserError
 
 
@@ -99,9 +99,14 @@ def weighted_path(given: str) -> tuple[str, float]:
         return given, 1.0
     if not sign or not path or os.path.exists(given) or is_stdin(given):
         return given, 1.0
-    if not (math.isfinite(weight) and weight > 0):
-        raise UserError(f"a weight of {number}", where=path, fix="give a number over 0, or leave the file out")
-    return path, weight
+    return path, checked_weight(weight, path)
+
+
+def checked_weight(weight: float, where: str) -> float:
+    """How often a source is read in an epoch."""
+    if not WEIGHT.holds(weight):
+        raise UserError(f"a weight of {weight:g}", where=where, fix=f"give a number {WEIGHT}, or leave it out")
+    return float(weight)
 
 
 def by_weight(items: Sequence[Item], weights: Sequence[float]) -> dict[float, list[Item]]:

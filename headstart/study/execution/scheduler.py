@@ -32,6 +32,7 @@ class TaskResult(NamedTuple):
     name: str
     error: str | None
     seconds: float
+    is_damaged: bool = False  # a file that it needs is not what was written
 
 
 class TaskEnd(NamedTuple):
@@ -39,6 +40,7 @@ class TaskEnd(NamedTuple):
 
     error: str | None = None
     is_out_of_memory: bool = False
+    is_damaged: bool = False
 
 
 class Scheduler:
@@ -112,7 +114,7 @@ class Scheduler:
         """A worker has finished a task."""
         was_beside_others = self._running.pop(task.name)
         if not end.is_out_of_memory or not was_beside_others:
-            self._record(task, end.error, seconds)
+            self._record(task, end.error, seconds, end.is_damaged)
             return
         self._most = max(1, self._most - 1)
         self._waiting.append(task)
@@ -132,6 +134,6 @@ class Scheduler:
         self._waiting.insert(0, task)
         self._log(f"{task.name}: its process died ({reason}); resuming (try {deaths + 2} of {ATTEMPTS})")
 
-    def _record(self, task: ScheduledTask, error: str | None, seconds: float) -> None:
-        self.results[task.name] = TaskResult(task.name, error, seconds)
+    def _record(self, task: ScheduledTask, error: str | None, seconds: float, is_damaged: bool = False) -> None:
+        self.results[task.name] = TaskResult(task.name, error, seconds, is_damaged)
         self._on_result(self.results[task.name])

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from headstart.errors import Code, DeviceLost, HeadstartError, MemoryFull
+from headstart.errors import Code, DeviceLost, HeadstartError, IntegrityError, MemoryFull
 from headstart.storage.processes import without_current_directory
 from headstart.study.execution.scheduler import ScheduledTask, Scheduler, TaskEnd, TaskResult
 from headstart.training.signals import Stopped, StopRequests
@@ -214,7 +214,7 @@ def run_task(work: Work, argument: Any, on_share: Callable[[float], None]) -> Ta
         except (Stopped, DeviceLost):
             raise
         except HeadstartError as known:
-            end = TaskEnd(known.text, isinstance(known, MemoryFull))
+            end = TaskEnd(known.text, isinstance(known, MemoryFull), isinstance(known, IntegrityError))
         except Exception as error:
             if isinstance(error, torch.AcceleratorError) and not is_full(error):
                 raise

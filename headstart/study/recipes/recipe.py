@@ -5,7 +5,6 @@ the study's directory: a resumed study trains the same steps.
 """
 
 import dataclasses
-import json
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from headstart.config.defaults import VALID_SHARE
 from headstart.config.presets import preset
 from headstart.config.schema import Settings, fields_of
 from headstart.config.study import WITHOUT_STEPS, StudyConfig
+from headstart.config.toml import read_toml
 from headstart.config.training import seconds_in
 from headstart.errors import Log, RunFailed
 from headstart.hardware import available_cores
@@ -32,6 +32,7 @@ from headstart.planning.base import (
 )
 from headstart.planning.figures import format_duration
 from headstart.planning.workload import BYTES_A_TOKEN, Workload
+from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_write
 from headstart.study.design import arms_of, default_budgets, learning_rates_of, steps_of
 from headstart.study.execution.scheduler import ScheduledTask
@@ -98,15 +99,19 @@ class Recipe(NamedTuple):
 
     @classmethod
     def read(cls, file: Path) -> "Recipe":
-        return cls(**json.loads(file.read_bytes()))
+        return cls(**checksummed_json.read(file, "delete it: the settings are then those of study.toml"))
 
     def to_json(self) -> bytes:
-        return json.dumps(self._asdict(), indent=1, ensure_ascii=False).encode() + b"\n"
+        return checksummed_json.dump(self._asdict(), indent=1)
 
 
 def with_recipe(question: Question, directory: Path, log: Log) -> tuple[StudyConfig, dict[str, Any]]:
     """The settings with the recipe's, and the fields of the model; chosen once, and kept in the directory."""
-    file = directory / RECIPE
+    file, kept = directory / RECIPE, directory / "study.toml"
+    if not file.exists() and kept.exists():
+        log(f"{file} is missing: the settings are those of study.toml")
+        settings = read_toml(kept)
+        return question.answered({**settings, "pretrain": settings["pretrain"][0]})
     if not file.exists():
         log("measuring this machine, to choose a recipe")
         # In another process: threads and a GPU that were used here would be lost to the workers.

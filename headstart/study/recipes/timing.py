@@ -6,14 +6,14 @@ study that is resumed trains the same ones.
 """
 
 import dataclasses
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 from headstart.config.training import seconds_in
-from headstart.errors import Log
+from headstart.errors import IntegrityError, Log
 from headstart.planning.figures import format_duration
+from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_write
 from headstart.study.data import StudyData, with_steps
 from headstart.study.execution.scheduler import TaskResult
@@ -23,12 +23,15 @@ from headstart.study.recipes.recipe import RECIPE, Recipe, steps_in
 class Times:
     """timing.json: how long each task took, over all calls."""
 
-    def __init__(self, file: Path, preparation: float, facts: dict[str, Any]) -> None:
+    def __init__(self, file: Path, preparation: float, facts: dict[str, Any], log: Log = lambda line: None) -> None:
         """`preparation` is what came before the first task of the first call."""
         self.file, self._since = file, time.monotonic()
         self.values: dict[str, Any] = {"seconds": 0.0, "preparation": preparation, "pretraining": {}, "trials": {}}
         if file.exists():
-            self.values |= json.loads(file.read_bytes())
+            try:
+                self.values |= checksummed_json.read(file, "")
+            except IntegrityError as error:  # only times are lost
+                log(f"{file}: {error.what}; the times of the earlier calls are lost")
         self.values |= facts
 
     def add(self, result: TaskResult) -> None:
@@ -37,7 +40,7 @@ class Times:
         now = time.monotonic()
         self.values["seconds"] = round(self.values["seconds"] + now - self._since, 2)
         self._since = now
-        atomic_write(self.file, json.dumps(self.values, indent=1).encode() + b"\n")
+        atomic_write(self.file, checksummed_json.dump(self.values, indent=1))
 
     def seconds_of(self, arm: str) -> float:
         """The part of the time that the trials of an arm took; those side by side share it."""

@@ -3,7 +3,6 @@
 It is a separate file because result.json is bit-identical however often a run was killed, and times never are.
 """
 
-import json
 import resource
 import statistics
 import sys
@@ -25,6 +24,7 @@ from headstart.planning.memory import LEAST_CLAIMED, training_memory
 from headstart.planning.time import paper_prices, step_seconds
 from headstart.planning.workload import DeviceKind, Lengths, TextLayout, Workload, reading_of
 from headstart.runs.directory import RunDirectory
+from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_write
 from headstart.training.step_log import Progress
 
@@ -78,8 +78,8 @@ class Meter:
 
     def write(self, run: RunDirectory) -> None:
         """Into the run's directory."""
-        data = json.dumps({"planned": self._plan, "measured": self._measured()}, indent=1)
-        atomic_write(run.path / FILE, data.encode() + b"\n")
+        data = checksummed_json.dump({"planned": self._plan, "measured": self._measured()}, indent=1)
+        atomic_write(run.path / FILE, data)
 
     def _planned(self) -> dict[str, Any]:
         machine, kind = self._machine, self._works[0].device
@@ -158,15 +158,11 @@ def read_costs(paths: Iterable[Path]) -> list[RunCost]:
 
 
 def _read_cost(file: Path) -> RunCost | None:
-    try:
-        data = json.loads(file.read_bytes())
-        planned, measured = data["planned"], data["measured"]
-        if planned["seconds_a_step"] is None:
-            return None
-        keys = ("seconds_a_step", "memory")
-        pairs = [(float(planned[key]), measured[key]) for key in keys]
-        errors = [paper / real - 1 if real else None for paper, real in pairs]
-        return RunCost(str(file.parent), str(planned["device"]), *pairs[0], *pairs[1], *errors)
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        what, fix = f"cannot be read ({error})", "remove it; the run itself is not touched"
-        raise UserError(what, where=file, fix=fix, code="bad-format") from error
+    data = checksummed_json.read(file, "delete it; the run itself is not touched")
+    planned, measured = data["planned"], data["measured"]
+    if planned["seconds_a_step"] is None:
+        return None
+    keys = ("seconds_a_step", "memory")
+    pairs = [(float(planned[key]), measured[key]) for key in keys]
+    errors = [paper / real - 1 if real else None for paper, real in pairs]
+    return RunCost(str(file.parent), str(planned["device"]), *pairs[0], *pairs[1], *errors)

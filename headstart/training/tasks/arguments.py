@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from headstart.config.model import ModelConfig
+from headstart.config.model import ModelConfig, model_fields
 from headstart.config.schema import Setting, Settings, fields_of, flat, settings
 from headstart.config.training import FinetuneSettings, MachineConfig, TokenizerConfig
 from headstart.data.fingerprints import fingerprint
 from headstart.data.labelled import Label, LabelledSet, PairedSet
+from headstart.data.leakage.find import equal_texts
 from headstart.data.readers.sources import Source, SplitName
 from headstart.data.splits import label_subset, split_by_hash
 from headstart.errors import UserError
@@ -24,6 +25,10 @@ from headstart.tokenizers.training import train
 from headstart.training.fit import Session
 
 T = TypeVar("T", bound=Settings)
+_LEAK = {
+    "test": "scores on test are too good. `headstart data check` lists such rows",
+    "valid": "scores on valid are too good, and what is chosen by them",
+}
 S = TypeVar("S", LabelledSet, PairedSet)
 
 Sources = Mapping[SplitName, Source | LabelledSet]
@@ -57,7 +62,8 @@ def call_of(
     """Sort the arguments into settings, fields of the model and the machine; what nobody knows is refused."""
     words, names = flat(given), ("tokenizer", "target_tokenizer")
     tokenizers = [words.pop(name) if isinstance(words.get(name), Tokenizer) else None for name in names]
-    model = {**words.pop("model", {}), **{name: words.pop(name) for name in MODEL_FIELDS if name in words}}
+    given_model = {**words.pop("model", {}), **{name: words.pop(name) for name in MODEL_FIELDS if name in words}}
+    model = model_fields(given_model)
     computing = {name: words.pop(name) for name in fields_of(MachineConfig) if name in words}
     if machine is not None and computing:
         raise UserError(f"machine and {', '.join(computing)} at once", fix="give one of them", code="conflict")
@@ -103,13 +109,30 @@ def read_sets(
     if given.labels:
         texts, labels = texts_and_labels(sets["train"])
         seed = given.seed if given.labels_seed == -1 else given.labels_seed
-        sets["train"] = sets["train"].subset(label_subset(labels, texts, given.labels, seed))
+        rows = label_subset(labels, texts, given.labels, seed)
+        sets["train"] = sets["train"].subset(rows)
+        classes, there = set(labels), {labels[row] for row in rows}
+        if given.task == "classification" and classes != there:
+            what = f"--labels {given.labels} leaves no row of {len(classes - there)} of {len(classes)} classes"
+            raise UserError(what, fix=f"give --labels {len(classes)} or more", code="too-few")
     if "test" in sources:
         sets["test"] = read(sources["test"])
-    for name, rows in sets.items():
-        if rows.skipped.counts:
-            log(f"{name}: {rows.skipped.summary()}")
+    for name, one in sets.items():
+        if one.skipped.counts:
+            log(f"{name}: {one.skipped.summary()}")
+    if not any(isinstance(source, LabelledSet) for source in sources.values()):  # a study has looked for them
+        _log_leaks(sets, log)
     return sets
+
+
+def _log_leaks(sets: Mapping[str, S], log: Callable[[str], None]) -> None:
+    """Say which rows stand in another set too, before anything is trained."""
+    for name, findings in equal_texts({name: rows.whole_texts for name, rows in sets.items()}).items():
+        of, _, other = name.partition("_in_")
+        if findings:
+            first = sets[of].locations[findings[0].row]
+            share = f"{len(findings):,} of {len(sets[of]):,} {of} rows are in {other} too"
+            log(f"{share}, the first at {first}: {_LEAK[of]}")
 
 
 def tokenizer_for(

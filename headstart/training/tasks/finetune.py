@@ -14,8 +14,9 @@ from headstart.config.schema import fields_of, takes
 from headstart.config.training import TRANSLATION_DEFAULTS, FinetuneSettings, MachineConfig, TranslationOptions
 from headstart.data.in_memory import Given, sources_by_role
 from headstart.data.labelled import LabelledSet, read_labelled, refuse_other_pairs
-from headstart.data.labels import LabelMap, label_warnings
+from headstart.data.labels import LabelMap
 from headstart.data.readers.sources import Source
+from headstart.data.warnings import data_warnings
 from headstart.errors import UserError
 from headstart.inference.evaluate import Scores, labelled_scores, with_corpus_metrics
 from headstart.machine import Machine
@@ -88,7 +89,7 @@ def check(settings: FinetuneSettings, given: Mapping[str, Any]) -> None:
     task = settings.task
     check_best_metric(task, settings)
     of_others = (
-        ("batch", "pooling", "freeze", "valid_share", "unfreeze_every", "text_column", "label_column")
+        ("batch", "pooling", "freeze", "valid_share", "unfreeze_every", "text_column", "label_column", "valid_metrics")
         if task == "translation"
         else (*fields_of(TranslationOptions), "batch_tokens", "valid_bleu")
     )
@@ -100,6 +101,9 @@ def check(settings: FinetuneSettings, given: Mapping[str, Any]) -> None:
         raise UserError("--freeze=base without --start", fix="only a pretrained base can be frozen", code="missing")
     if settings.freeze == "base" and settings.unfreeze_every:
         raise UserError("--freeze=base and --unfreeze-every at once", fix="give one of them", code="conflict")
+    if settings.class_weights != "none" and task != "classification":
+        fix = "leave it out: it is for classes, of which a text has one"
+        raise UserError(f"--class-weights with --task={task}", fix=fix, code="conflict")
     if settings.r_drop and task not in ("classification", "translation"):
         fix = "leave it out: it is for classes and translation"
         raise UserError(f"--r-drop with --task={task}", fix=fix, code="conflict")
@@ -124,20 +128,25 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
     base = dataclasses.replace(base, vocab=tokenizer.size, tokenizer=tokenizer.fingerprint)
     given = resolved(given, given.task, base, machine.device.type)
     head = HeadConfig(kind=given.task, classes=len(label_map) if label_map else 1, pooling=given.pooling)
-    shared = label_map, tokenizer, template_of(tokenizer, frame_name), given.length, head
+    sets = {name: labelled.tokenized(tokenizer) for name, labelled in sets.items()}
+    template = template_of(tokenizer, frame_name)
+    shared = label_map, tokenizer, template, given.length, head
     batches = dict.fromkeys(sets, evaluation_batch(given.batch, machine.device.type)) | {"train": given.batch}
     objectives = {
         name: classification_objective(labelled, *shared, batches[name], given.r_drop)
         for name, labelled in sets.items()
     }
+    if given.class_weights == "balanced":
+        objectives["train"].balance_classes()
     if "valid" not in objectives and (given.patience or given.evaluate_every):
         fix = "give valid rows, or a share of train to hold out"
         raise UserError("nothing to evaluate on", fix=fix, code="missing")
-    if "valid" in objectives and given.best_metric not in ("loss", "accuracy"):  # which come with the loss
+    # Loss and accuracy come with every evaluation, the others take a pass over valid of their own.
+    if "valid" in objectives and (given.valid_metrics or given.best_metric not in ("loss", "accuracy")):
         valid = objectives["valid"]
         objectives["valid"] = with_corpus_metrics(valid, lambda model, on: labelled_scores(model, valid, on))
-    if truncated := objectives["train"].truncated_share:
-        console.log(f"{truncated:.1%} of the training texts are truncated at {given.length} tokens")
+    for name, warning in data_warnings(sets, given.length, template.cost_of(pairs=sets["train"].texts_b is not None)):
+        console.log(f"{name}: {warning.message}")
     fingerprints = [sets[name].fingerprint[:16] for name in ("train", "valid") if name in sets]
     config = run_config(
         given, start, objectives["train"], objective=given.task, frame=frame_name, model=base,
@@ -159,7 +168,7 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
 
 
 def _read_sets(sources: Sources, data: DataConfig, given: FinetuneSettings, console: Console) -> dict[str, LabelledSet]:
-    """The labelled sets, all of single texts or all of pairs, with a warning for each doubtful label."""
+    """The labelled sets, all of single texts or all of pairs."""
 
     def read(source: Source | LabelledSet) -> LabelledSet:
         if isinstance(source, LabelledSet):
@@ -167,10 +176,8 @@ def _read_sets(sources: Sources, data: DataConfig, given: FinetuneSettings, cons
         return read_labelled(source, data, task=given.task)  # type: ignore[arg-type]
 
     sets = read_sets(sources, read, lambda rows: (rows.whole_texts, rows.labels), given, console.log)
-    for name, labelled in sets.items():
+    for labelled in sets.values():
         refuse_other_pairs(labelled, sets["train"].texts_b is not None, "the training rows are")
-        for warning in label_warnings(labelled):
-            console.log(f"{name}: {warning.message}")
     return sets
 
 

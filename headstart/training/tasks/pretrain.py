@@ -20,7 +20,7 @@ from headstart.data.cooccurrence import token_vectors
 from headstart.data.in_memory import Given, is_one, split_for
 from headstart.data.readers.documents import pieces
 from headstart.data.readers.rows import Columns
-from headstart.data.readers.sources import Source, Table, by_weight, weighted_path
+from headstart.data.readers.sources import Source, Table, by_weight, checked_weight, weighted_path
 from headstart.data.store_building import training_stores
 from headstart.data.token_store import TokenStore
 from headstart.errors import UserError
@@ -126,7 +126,11 @@ def build(call: Call[PretrainSettings], texts: "PretrainTexts", session: Session
         nats = scores.values["loss"] * scores.count
         return {"valid": {**scores.values, "bits_per_byte": nats / math.log(2) / text_bytes}, **found}
 
-    return TrainingTask(config, tokenizer, model, objective, valid, finish)
+    def check_data() -> None:
+        for store in stores:
+            store.check()
+
+    return TrainingTask(config, tokenizer, model, objective, valid, finish, check_data)
 
 
 def _counts(stores: Sequence[TokenStore]) -> dict[str, int]:
@@ -167,9 +171,7 @@ class PretrainTexts:
 def _weighted(given: Given) -> tuple[Given, float]:
     if isinstance(given, tuple):
         source, weight = given
-        if not (math.isfinite(weight) and weight > 0):
-            raise UserError(f"a weight of {weight}", fix="give a number over 0, or leave the source out")
-        return source, float(weight)
+        return source, checked_weight(weight, "")
     return weighted_path(str(given)) if isinstance(given, str | Path) else (given, 1.0)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import checksummed
 import pytest
 from expected_errors import refused
 
@@ -134,7 +135,7 @@ def test_several_objectives_share_the_time(decided):
 
 def test_a_kept_recipe_is_not_chosen_again(tmp_path):
     kept = {"settings": {"study": {"seeds": 2}, "model": {"width": 64}}, "sentences": ["As before."]}
-    (tmp_path / "recipe.json").write_text(json.dumps(kept))
+    checksummed.write(tmp_path / "recipe.json", kept)
     said = []
     config, model = with_recipe(question(), tmp_path, said.append)
     assert (config.study.seeds, model, said) == (2, {"width": 64}, ["As before."])

@@ -5,6 +5,7 @@ import json
 import shutil
 import tomllib
 
+import checksummed
 import pytest
 from small_study import MODEL, small_config, write_files
 
@@ -23,7 +24,7 @@ def start(directory, **changes):
     """A directory whose recipe is chosen, but not yet corrected by the time of any trial."""
     directory.mkdir(parents=True, exist_ok=True)
     kept = {"settings": {"pretrain": {"steps": STEPS}}, "sentences": [], "forecast": {**FORECAST, **changes}}
-    (directory / "recipe.json").write_text(json.dumps(kept))
+    checksummed.write(directory / "recipe.json", kept)
 
 
 def run(directory, files, log=lambda line: None):

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import checksummed
 import pytest
 import small
 import tiny_runs
@@ -11,6 +12,7 @@ from expected_errors import refused
 from headstart.config.model import HeadConfig
 from headstart.config.run import DataConfig, RunConfig
 from headstart.config.training import LoopConfig, Masking, OptimizerConfig
+from headstart.errors import IntegrityError
 from headstart.training.calibration.cost import FILE, read_costs, workloads_of
 
 
@@ -66,7 +68,7 @@ def test_all_runs_under_a_folder_are_checked(tmp_path):
             "planned": {"device": "cpu", "seconds_a_step": planned, "memory": 150, "by": "paper"},
             "measured": {"seconds_a_step": measured, "memory": memory, "steps": 9},
         }
-        (directory / FILE).write_text(json.dumps(data))
+        checksummed.write(directory / FILE, data)
     rows = read_costs([tmp_path])
     assert [row.seconds_error for row in rows] == [-0.5, 0.5]
     assert [row.memory_error for row in rows] == [0.5, None]
@@ -82,5 +84,5 @@ def test_what_is_no_run_or_cannot_be_read_is_refused_with_its_place(tmp_path):
         read_costs([tmp_path / "file"])
     shutil.copytree(tiny_runs.path_of("causal"), tmp_path / "run")
     (tmp_path / "run" / FILE).write_text("{}")
-    with refused("bad-format", str(tmp_path / "run" / FILE)):
+    with refused("corrupt", str(tmp_path / "run" / FILE), by=IntegrityError):
         read_costs([tmp_path])

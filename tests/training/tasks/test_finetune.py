@@ -157,6 +157,23 @@ def test_label_budgets_are_used(files, tmp_path):
     assert load(tmp_path / "run").step == 2
 
 
+def test_a_budget_that_leaves_a_class_without_rows_is_refused(files, tmp_path):
+    with refused("too-few", "--labels 1 leaves no row of 1 of 2 classes", "--labels 2"):
+        tune(files, tmp_path / "run", labels=1)
+
+
+def test_doubtful_rows_are_warned_of_once(files, tmp_path):
+    told, rows = [], [json.loads(line) for line in (files / "train.jsonl").read_text().splitlines()]
+    for path in (tmp_path / "train.jsonl", tmp_path / "valid.jsonl"):
+        path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"text": "encore", "label": "non "}]))
+    finetune(
+        tmp_path / "train.jsonl", valid=tmp_path / "valid.jsonl", out=tmp_path / "run", model=SMALL, length=8,
+        tokenizer=small.tokenizer(), steps=1, machine=MACHINE, console=Console(told.append),
+    )  # fmt: skip
+    assert len([line for line in told if "look like one" in line and "'non␣' (1 row)" in line]) == 1
+    assert len([line for line in told if "are longer than 8 tokens, and are cut" in line]) == 1
+
+
 def test_a_start_with_another_width_or_tokenizer_is_refused(files, tmp_path, base_run):
     with refused("mismatch", "width is 16", "32", by=IntegrityError):
         tune(files, tmp_path / "a", start=base_run, model={"width": 32})
@@ -185,4 +202,4 @@ def test_the_same_settings_give_the_same_bytes_and_threads_are_noted(files, tmp_
     assert len(digests) == 1
     manifest = json.loads(next((tmp_path / "a/checkpoints").glob("*/manifest.json")).read_text())
     assert manifest["machine"]["threads"] == "1"
-    assert manifest["tokenizer"] == load(tmp_path / "a").tokenizer.fingerprint
+    assert manifest["settings"]["model.tokenizer"] == load(tmp_path / "a").tokenizer.fingerprint

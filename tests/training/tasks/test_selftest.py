@@ -19,7 +19,7 @@ def test_a_run_that_resumes_from_other_weights_is_found_out(tmp_path):
         found, _ = checkpoint.latest(directory)
         for tensor in (*found.model.values(), *found.optimizer.values()):
             tensor.view(-1)[0] += 1e-3
-        facts = {key: found.manifest[key] for key in ("machine", "data", "tokenizer")}
+        facts = {key: found.manifest[key] for key in ("machine", "settings")}
         checkpoint.save(directory, found.step, found.model, found.optimizer, found.state, facts)
 
     machine = Machine(torch.device("cpu"), "fp32", 1)

@@ -1,0 +1,213 @@
+"""The files of a study that were cut, edited or swapped: exit 3 with the file and a remedy, after which the same
+command ends with the same study.json."""
+
+import dataclasses
+import json
+import shutil
+
+import checksummed
+import numpy as np
+import pytest
+from small_study import MODEL, small_config, write_files
+
+import headstart
+from headstart.errors import IntegrityError
+from headstart.report.page import write_report
+
+CHANGES = {"arms": ["tfidf", "lsa", "finetuned", "combined"], "budgets": [10], "seeds": 1}
+BASE, TUNED, MIXED = "pretrain/causal-s0", "trials/finetuned-b10-s0", "trials/combined-b10-s0"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_files(tmp_path_factory.mktemp("files"))
+
+
+def run(files, out, log=lambda line: None, **changes):
+    return headstart.study(small_config(files, **{**CHANGES, **changes}), out=out, model=MODEL, jobs=1, log=log)
+
+
+@pytest.fixture(scope="module")
+def finished(files, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("study") / "finished"
+    run(files, directory)
+    return directory
+
+
+@pytest.fixture
+def study(finished, tmp_path):
+    """A copy that a test may damage, without its end."""
+    copy = shutil.copytree(finished, tmp_path / "study")
+    (copy / "study.json").unlink()
+    return copy
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def nothing(file):
+    file.write_bytes(b"")
+
+
+def another_type(file):
+    file.write_bytes(b"[]\n")
+
+
+def a_bit(file):
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(raw)
+
+
+def inverted(file):
+    data = json.loads(file.read_bytes())
+    data["predictions"] = [1 - said for said in data["predictions"]]
+    file.write_bytes(json.dumps(data).encode())
+
+
+def of_another(file):
+    checksummed.change(file, seed=1)
+
+
+def refused(files, study, *names):
+    """What the study says that is to be deleted."""
+    with pytest.raises(IntegrityError) as caught:
+        run(files, study)
+    assert caught.value.exit_code == 3
+    said = str(caught.value)
+    assert "Traceback" not in said
+    for name in names:
+        assert str(study / name) in said
+    assert not (study / "study.json").exists()
+    return said
+
+
+def same(study, finished):
+    return (study / "study.json").read_bytes() == (finished / "study.json").read_bytes()
+
+
+DAMAGED = [
+    ("data/leaks.json", cut, "data/leaks.json"),
+    ("data/leaks.json", another_type, "data/leaks.json"),
+    (f"{BASE}/result.json", cut, f"{BASE}/result.json"),
+    (f"{BASE}/result.json", another_type, f"{BASE}/result.json"),
+    (f"{TUNED}/trial.json", nothing, TUNED),
+    (f"{TUNED}/trial.json", inverted, TUNED),
+    (f"{TUNED}/trial.json", of_another, TUNED),
+    ("trials/tfidf-b10-s0/trial.json", a_bit, "trials/tfidf-b10-s0"),
+]
+
+
+@pytest.mark.parametrize(("file", "damage", "remedy"), DAMAGED)
+def test_a_damaged_file_is_named_with_what_to_delete(files, study, file, damage, remedy):
+    damage(study / file)
+    assert "delete" in refused(files, study, file, *([] if file.endswith("result.json") else [remedy]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remedy", sorted({remedy for *_, remedy in DAMAGED}))
+def test_what_was_deleted_is_done_again(files, study, finished, remedy):
+    path = study / remedy
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run(files, study)
+    assert same(study, finished)
+
+
+def test_times_that_cannot_be_read_are_said_and_begun_anew(files, study, finished):
+    for damage in (cut, another_type):
+        said = []
+        damage(study / "timing.json")
+        run(files, study, said.append)
+        assert any("timing.json" in line and "lost" in line for line in said)
+        assert same(study, finished)
+
+
+def test_the_logs_of_a_study_may_be_lost(files, study, finished):
+    for log in study.rglob("metrics.jsonl"):
+        log.write_bytes(log.read_bytes()[:-7])
+    run(files, study)
+    assert same(study, finished)
+
+
+@pytest.mark.slow
+def test_a_bit_flipped_in_a_finished_base_is_exit_3_with_its_directory(files, study, finished):
+    shutil.rmtree(study / TUNED)
+    a_bit(study / BASE / "weights.safetensors")
+    assert f"delete {study / BASE}" in refused(files, study, f"{BASE}/weights.safetensors")
+    refused(files, study)  # the same command again cannot help
+    shutil.rmtree(study / BASE)
+    run(files, study)
+    assert same(study, finished)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("damage", "word"), [(a_bit, "not what was written"), (None, "missing")])
+def test_probabilities_that_a_mix_needs_are_those_of_the_trial(files, study, finished, damage, word):
+    shutil.rmtree(study / MIXED)
+    file = study / "trials/tfidf-b10-s0/probabilities.npz"
+    damage(file) if damage else file.unlink()
+    said = refused(files, study, "trials/tfidf-b10-s0/probabilities.npz")
+    assert word in said
+    assert f"delete {study / 'trials/tfidf-b10-s0'}:" in said
+    shutil.rmtree(file.parent)
+    run(files, study)
+    assert same(study, finished)
+
+
+@pytest.mark.slow
+def test_what_lsa_has_learnt_is_of_this_text(files, study, finished):
+    shutil.rmtree(study / "trials/lsa-b10-s0")
+    with np.load(study / "lsa.npz") as arrays:
+        other = {**arrays, "content": arrays["content"][::-1]}
+    np.savez(study / "lsa.npz", **other)
+    assert "of other text" in refused(files, study, "lsa.npz")
+    a_bit(study / "lsa.npz")
+    assert "delete it" in refused(files, study, "lsa.npz")
+    (study / "lsa.npz").unlink()
+    run(files, study)
+    assert same(study, finished)
+
+
+def test_the_kept_model_is_not_made_of_damaged_weights(files, study, finished):
+    kept = json.loads((finished / "study.json").read_bytes())["kept_model"]
+    trial = study / "trials" / f"{kept['arm']}-b10-s0"
+    parts = [trial] if kept["arm"] != "combined" else sorted((study / "trials").glob("*-b10-s0"))
+    (file, *_) = [file for part in parts for file in part.rglob("*.safetensors")]
+    a_bit(file)
+    said = refused(files, study)
+    assert str(file) in said
+    assert f"delete {next(part for part in parts if part in file.parents)}" in said
+
+
+def test_a_recipe_that_is_lost_is_taken_from_the_studys_settings(files, tmp_path):
+    """It was measured, and would not be the same if it was measured again."""
+    directory, said = tmp_path / "study", []
+    directory.mkdir()
+    settings = {"study": {"preset": "tiny"}, "model": {}, "finetune": {}, "tokenizer": {}, "pretrain": {"steps": 7}}
+    checksummed.write(directory / "recipe.json", {"settings": settings, "sentences": [], "forecast": None})
+    config = small_config(files, arms=["majority", "tfidf"], budgets=[10], seeds=1, time="1000s")
+    config = dataclasses.replace(config, pretrain=[dataclasses.replace(config.pretrain[0], steps=0)])
+
+    def once():
+        return headstart.study(config, out=directory, model=MODEL, device="cpu", jobs=1, log=said.append)
+
+    record = once()
+    before = (directory / "study.toml").read_text()
+    assert "steps = 7" in before
+    cut(directory / "recipe.json")
+    with pytest.raises(IntegrityError) as caught:
+        once()
+    assert str(directory / "recipe.json") in str(caught.value)
+    (directory / "recipe.json").unlink()
+    assert once().to_json() == record.to_json()
+    assert (directory / "study.toml").read_text() == before
+    assert any("recipe.json is missing" in line for line in said)
+
+
+def test_a_report_of_an_edited_study_is_refused(finished, tmp_path):
+    shutil.copy(finished / "study.json", tmp_path)
+    text = (tmp_path / "study.json").read_text()
+    (tmp_path / "study.json").write_text(text.replace('"accuracy": 0.', '"accuracy": 1.', 1))
+    with pytest.raises(IntegrityError):
+        write_report(tmp_path)
