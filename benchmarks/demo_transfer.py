@@ -20,7 +20,7 @@ from scipy import stats
 from headstart.config.generation import GenerationConfig
 from headstart.config.training import LoopConfig
 from headstart.data.readers.documents import pieces
-from headstart.demo.corpus import write
+from headstart.demo.corpus import write_demo
 from headstart.inference.generate import generate
 from headstart.machine import choose
 from headstart.runs.load import load
@@ -46,7 +46,7 @@ def main() -> None:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        write(place, seed=0, null=options.null)
+        write_demo(place, seed=0, null=options.null)
         corpus = [place / "unlabelled.txt"]
         words = train_tokenizer(lambda: (piece.text for piece in pieces(corpus)), vocab=2000).tokenizer
         base = pretrain(

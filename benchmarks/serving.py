@@ -101,10 +101,10 @@ async def load(port: int, texts: list[str], clients: int, seconds: float) -> dic
 
 def lab_run(place: Path) -> str:
     """A classification run of the lab's shape; what it has learned does not matter here."""
-    from headstart.demo.corpus import write
+    from headstart.demo.corpus import write_demo
     from headstart.training.tasks.finetune import finetune
 
-    write(place / "demo")
+    write_demo(place / "demo")
     finetune(
         place / "demo" / "train.jsonl",
         out=place / "run",

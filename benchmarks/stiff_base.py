@@ -16,7 +16,7 @@ from typing import Any
 
 from headstart.config.training import LoopConfig, OptimizerConfig
 from headstart.data.readers.documents import pieces
-from headstart.demo.corpus import write
+from headstart.demo.corpus import write_demo
 from headstart.machine import Machine, choose
 from headstart.runs.load import load
 from headstart.tokenizers.tokenizer import Tokenizer
@@ -88,7 +88,7 @@ def main() -> None:
     machine = choose("cpu", threads=options.threads)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        write(place, seed=0)
+        write_demo(place, seed=0)
         texts = [place / "unlabelled.txt"]
         words = train_tokenizer(lambda: (piece.text for piece in pieces(texts)), vocab=2000).tokenizer
         words, _ = words.with_role("mask")

@@ -9,6 +9,7 @@
 
 # %%
 import csv
+import json
 import os
 import pickle
 import tempfile
@@ -20,18 +21,17 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 import headstart
-from headstart.data.check import check_data
-from headstart.data.labelled import read_labelled
-from headstart.demo.corpus import reviews
 
 workdir = Path(os.environ.get("HEADSTART_EXAMPLES") or tempfile.mkdtemp(prefix="headstart-"))
 workdir.mkdir(parents=True, exist_ok=True)
 table = Path(os.environ.get("HEADSTART_CSV") or workdir / "reviews.csv")
 if "HEADSTART_CSV" not in os.environ:
+    headstart.write_demo(workdir / "demo")
+    lines = (workdir / "demo" / "train.jsonl").read_text(encoding="utf-8").splitlines()
     with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text", "label"])
-        writer.writerows((review.french, review.label) for review in list(reviews(0, "train"))[:1200])
+        writer = csv.DictWriter(file, ["text", "label"])
+        writer.writeheader()
+        writer.writerows(json.loads(line) for line in lines[:1200])
 print(f"{table}: {table.stat().st_size:,} bytes")
 
 # %% [markdown]
@@ -41,7 +41,7 @@ print(f"{table}: {table.stat().st_size:,} bytes")
 # cheaper to fix now than after training. (`headstart data check --train reviews.csv` prints the same.)
 
 # %%
-report = check_data({"train": table})
+report = headstart.check_data({"train": table})
 facts = report.sets["train"]
 print(f"{facts.rows:,} rows, classes {facts.class_counts}, the largest has {facts.majority_share:.0%}")
 for name, warning in report.warnings:
@@ -54,9 +54,11 @@ print({name: count for name, count in report.leaks.counts.items() if count} or "
 # TF-IDF with logistic regression is often enough. The Transformer has to beat it to be worth its cost.
 
 # %%
-rows = read_labelled(table)
+with table.open(newline="", encoding="utf-8") as file:
+    rows = list(csv.DictReader(file))
+texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
 texts, test_texts, labels, test_labels = train_test_split(
-    rows.texts, [str(label) for label in rows.labels], test_size=0.25, random_state=0, stratify=rows.labels
+    texts, labels, test_size=0.25, random_state=0, stratify=labels
 )
 simple = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(max_iter=1_000))
 simple.fit(texts, labels)

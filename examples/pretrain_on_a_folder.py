@@ -8,23 +8,21 @@
 # Set `HEADSTART_FOLDER` to a folder of `.txt` files. Without it the script writes one from the embedded corpus.
 
 # %%
+import json
 import os
 import tempfile
 from pathlib import Path
 
 import headstart
-from headstart.config.generation import GenerationConfig
-from headstart.config.training import OptimizerConfig
-from headstart.demo.corpus import reviews
-from headstart.inference.generate import generate
-from headstart.machine import choose
 
 workdir = Path(os.environ.get("HEADSTART_EXAMPLES") or tempfile.mkdtemp(prefix="headstart-"))
 os.environ.setdefault("HEADSTART_CACHE", str(workdir / "cache"))
+demo = workdir / "demo"
+headstart.write_demo(demo)
 folder = Path(os.environ.get("HEADSTART_FOLDER") or workdir / "texts")
 if "HEADSTART_FOLDER" not in os.environ:
     folder.mkdir(parents=True, exist_ok=True)
-    unlabelled = [review.french for review in reviews(0, "unlabelled")][:4_000]
+    unlabelled = (demo / "unlabelled.txt").read_text(encoding="utf-8").splitlines()[:4_000]
     for number in range(10):
         part = unlabelled[400 * number : 400 * number + 400]
         (folder / f"reviews-{number}.txt").write_text("\n".join(part) + "\n", encoding="utf-8")
@@ -38,7 +36,6 @@ print(f"{len(files)} files, {sum(file.stat().st_size for file in files) / 1e6:.1
 # validation. A run is one directory: after a kill the same call resumes it; a finished run returns at once.
 
 # %%
-machine = choose(precision="fp32")
 shape = {"width": 96, "ffn": 192, "heads": 4, "depth": 2}
 base = headstart.pretrain(
     files,
@@ -48,8 +45,8 @@ base = headstart.pretrain(
     vocab=2_000,
     length=96,
     epochs=2,
-    optimizer=OptimizerConfig(optimizer="muon"),
-    machine=machine,
+    optimizer="muon",
+    precision="fp32",
 )
 print(f"{base['parameters']:,} parameters after {base['step']:,} steps")
 print(f"{base['valid']['bits_per_byte']:.2f} bits per byte of held-out text (8 means nothing learned)")
@@ -60,9 +57,10 @@ print(f"{base['valid']['bits_per_byte']:.2f} bits per byte of held-out text (8 m
 # Generate some text. The base has seen no label, yet it has learned grammar, and that reviews have opinions.
 
 # %%
-loaded = headstart.load(workdir / "base")
-for text in generate(loaded, "Ce roman", machine, GenerationConfig(max_tokens=30, count=3, temperature=0.7, seed=1)):
-    print(f"Ce roman{text.text}")
+run = headstart.load(workdir / "base", precision="fp32")
+print(run)
+for text in run.generate("Ce roman", max_tokens=30, count=3, temperature=0.7, seed=1):
+    print(f"Ce roman{text}")
 
 # %% [markdown]
 # ## Swap the head
@@ -70,9 +68,16 @@ for text in generate(loaded, "Ce roman", machine, GenerationConfig(max_tokens=30
 # Fine-tune on 150 labels: once from the base, once from scratch with the same shape, rows and number of steps.
 
 # %%
-labelled, test = list(reviews(0, "train"))[:150], list(reviews(0, "test"))[:500]
-texts, labels = [one.french for one in labelled], [one.label for one in labelled]
-test_texts, test_labels = [one.french for one in test], [one.label for one in test]
+
+
+def rows_of(name: str, most: int) -> tuple[list[str], list[str]]:
+    """The first texts and labels of a file of the embedded corpus."""
+    rows = [json.loads(line) for line in (demo / name).read_text(encoding="utf-8").splitlines()[:most]]
+    return [row["text"] for row in rows], [row["label"] for row in rows]
+
+
+texts, labels = rows_of("train.jsonl", 150)
+test_texts, test_labels = rows_of("test.jsonl", 500)
 settings = {"length": 96, "epochs": 12, "pooling": "mean", "precision": "fp32"}
 tuned = headstart.TextClassifier(start=workdir / "base", **settings).fit(texts, labels)
 scratch = headstart.TextClassifier(model=shape, vocab=2_000, **settings).fit(texts, labels)
@@ -81,7 +86,7 @@ accuracies = {
     "from scratch": scratch.score(test_texts, test_labels),
 }
 for name, share in accuracies.items():
-    print(f"{name:<14} {share:.1%} of {len(test)} right")
+    print(f"{name:<14} {share:.1%} of {len(test_texts)} right")
 
 # %% [markdown]
 # ## Or freeze the base
@@ -95,7 +100,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 pipeline = make_pipeline(
     headstart.TextEncoder(workdir / "base", precision="fp32"), LogisticRegression(max_iter=2_000)
 ).fit(texts, labels)
-print(f"{'frozen base':<14} {pipeline.score(test_texts, test_labels):.1%} of {len(test)} right")
+print(f"{'frozen base':<14} {pipeline.score(test_texts, test_labels):.1%} of {len(test_texts)} right")
 
 # %% [markdown]
 # ## What to do next

@@ -12,16 +12,15 @@ import tempfile
 from pathlib import Path
 
 import headstart
-from headstart.config.generation import GenerationConfig
-from headstart.demo.corpus import pairs
-from headstart.machine import choose
 
 workdir = Path(os.environ.get("HEADSTART_EXAMPLES") or tempfile.mkdtemp(prefix="headstart-"))
 workdir.mkdir(parents=True, exist_ok=True)
 table = Path(os.environ.get("HEADSTART_PAIRS") or workdir / "pairs.tsv")
 if "HEADSTART_PAIRS" not in os.environ:
-    chosen = sorted(pairs(0, "train"), key=lambda pair: len(pair.english))[:4_000]  # the short ones
-    table.write_text("".join(f"{pair.english}\t{pair.french}\n" for pair in chosen), encoding="utf-8")
+    headstart.write_demo(workdir / "demo")
+    pairs = (workdir / "demo" / "pairs.train.tsv").read_text(encoding="utf-8").splitlines()
+    chosen = sorted(pairs, key=lambda pair: len(pair.split("\t")[0]))[:4_000]  # the short ones
+    table.write_text("".join(f"{pair}\n" for pair in chosen), encoding="utf-8")
 lines = table.read_text(encoding="utf-8").splitlines()
 print(f"{len(lines):,} pairs; the last: {lines[-1]!r}")
 
@@ -32,7 +31,6 @@ print(f"{len(lines):,} pairs; the last: {lines[-1]!r}")
 # of the steps: as in the paper, but small. A tenth of the pairs is held out and scored with sacreBLEU.
 
 # %%
-machine = choose(precision="fp32")
 result = headstart.train_translator(
     table,
     out=workdir / "translator",
@@ -44,7 +42,7 @@ result = headstart.train_translator(
     warmup=0.1,
     average="tail",
     beam=2,
-    machine=machine,
+    precision="fp32",
 )
 print(f"{result['parameters']:,} parameters, {result['step']:,} steps")
 print({name: round(value, 2) for name, value in result["valid"].items()})
@@ -55,16 +53,14 @@ print({name: round(value, 2) for name, value in result["valid"].items()})
 # Beam search keeps several partial translations and returns the most likely sentence.
 
 # %%
-run = headstart.load(workdir / "translator")
+run = headstart.load(workdir / "translator", precision="fp32")
 sentences = [
     "I loved this novel.",
     "The plot is weak.",
     "It is a disappointment: I found the ending hollow.",
 ]
-for text, translation in zip(
-    sentences, headstart.translate(run, sentences, machine, GenerationConfig(beam=5)), strict=True
-):
-    print(f"{text:<52} {translation.candidates[0].text}")
+for text, translation in zip(sentences, run.translate(sentences, beam=5), strict=True):
+    print(f"{text:<52} {translation}")
 
 # %% [markdown]
 # ## Alternatives
@@ -72,8 +68,7 @@ for text, translation in zip(
 # The other candidates of the beam with their scores: the mean log-probability of a token.
 
 # %%
-several = GenerationConfig(beam=5, count=3)
-for candidate in next(iter(headstart.translate(run, sentences[:1], machine, several))).candidates:
+for candidate in run.translations(sentences[:1], beam=5, count=3)[0].candidates:
     print(f"{candidate.score:7.3f}  {candidate.text}")
 
 # %% [markdown]

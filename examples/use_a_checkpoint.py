@@ -18,13 +18,21 @@ from pathlib import Path
 import numpy as np
 
 import headstart
-from headstart.demo.corpus import reviews
 
 workdir = Path(os.environ.get("HEADSTART_EXAMPLES") or tempfile.mkdtemp(prefix="headstart-"))
 workdir.mkdir(parents=True, exist_ok=True)
-labelled, test = list(reviews(0, "train"))[:200], list(reviews(0, "test"))[:300]
-texts, labels = [one.french for one in labelled], [one.label for one in labelled]
-test_texts, test_labels = [one.french for one in test], [one.label for one in test]
+headstart.write_demo(workdir / "demo")
+
+
+def rows_of(name: str, most: int) -> tuple[list[str], list[str]]:
+    """The first texts and labels of a file of the embedded corpus."""
+    lines = (workdir / "demo" / name).read_text(encoding="utf-8").splitlines()[:most]
+    rows = [json.loads(line) for line in lines]
+    return [row["text"] for row in rows], [row["label"] for row in rows]
+
+
+texts, labels = rows_of("train.jsonl", 200)
+test_texts, test_labels = rows_of("test.jsonl", 300)
 
 
 def random_checkpoint(directory: Path) -> Path:

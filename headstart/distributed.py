@@ -179,7 +179,7 @@ class Ranks:
             except BaseException as error:
                 failed = error
                 own = error if isinstance(error, HeadstartError) else HeadstartError(str(error))
-                text = json.dumps({"error": str(error), "code": own.code, "exit_code": own.exit_code})
+                text = json.dumps({"error": own.text, "code": own.code, "exit_code": own.exit_code})
         with contextlib.suppress(RuntimeError) if failed else contextlib.nullcontext():
             received = [text]
             dist.broadcast_object_list(received, 0, device=torch.device("cpu"))

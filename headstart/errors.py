@@ -57,8 +57,34 @@ def visible_spaces(text: str) -> str:
     return re.sub("^ +| +$| {2,}", lambda spaces: "␣" * len(spaces[0]), text)
 
 
+# What a caller in Python has under the same name stays without its program, a command for a shell as it is. A flag may
+# have a value: --jobs 4, or --task=translation where it is a word.
+_FLAG = re.compile(
+    r"`headstart (?P<verb>study|predict|evaluate|embed|generate|translate)`"
+    r"|(?P<command>\b(?:headstart|torchrun|ray) [a-z][^;:,`\n]*)"
+    r"|(?<![\w./-])--(?P<flag>[a-z][a-z0-9]*(?:-[a-z0-9]+)*)"
+    r"(?:=(?P<word>[^\s;,`]*[^\s;,`.])| (?P<number>-?\d[\d.e-]*(?<![.-]))(?!\d|:|,\d))?"
+)
+
+
+def in_python(text: str) -> str:
+    """A message that names flags, for a caller in Python: with the names of the arguments."""
+
+    def argument(match: re.Match[str]) -> str:
+        if match["verb"] or match["command"]:
+            return f"`{match['verb']}`" if match["verb"] else match["command"]
+        name = match["flag"].replace("-", "_")
+        value = repr(match["word"]).replace("'", '"') if match["word"] else match["number"]
+        return f"{name}={value}" if value else name
+
+    return _FLAG.sub(argument, text)
+
+
 class HeadstartError(Exception):
-    """An error that has a meaning for the user."""
+    """An error that has a meaning for the user.
+
+    `text` is the message for the command line, with flags; as a string the error names Python's arguments.
+    """
 
     exit_code = 1
     code: Code = "failed"
@@ -67,10 +93,15 @@ class HeadstartError(Exception):
     def __init__(self, what: str, *, where: str | Path = "", fix: str = "", code: Code | None = None) -> None:
         self.what, self.where, self.fix = what, str(where), fix
         self.code = code or self.code
-        lines = [f"{self.where}: {what}" if self.where else what]
-        if fix:
-            lines.append(f"fix: {fix}")
-        super().__init__(visible("\n".join(lines)))
+        self.text = self._lines(what, fix)
+        super().__init__(self.text)
+
+    def __str__(self) -> str:
+        return self._lines(in_python(self.what), in_python(self.fix))
+
+    def _lines(self, what: str, fix: str) -> str:
+        place, advice = f"{self.where}: " if self.where else "", f"\nfix: {fix}" if fix else ""
+        return visible(f"{place}{what}{advice}")
 
 
 class RunFailed(HeadstartError):

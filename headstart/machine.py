@@ -97,7 +97,7 @@ def _device(asked: Device) -> tuple[str, str]:
     if torch.cuda.is_available():
         return "cuda", f"cuda: {torch.cuda.get_device_name()}"
     if asked == "cuda":
-        fix = "use --device cpu, or look at `headstart doctor`"
+        fix = "use --device=cpu, or look at `headstart doctor`"
         raise UserError("no CUDA device can be used here", fix=fix, code="no-device")
     return "cpu", "cpu: no CUDA device can be used here"
 
@@ -105,7 +105,7 @@ def _device(asked: Device) -> tuple[str, str]:
 def _gpu_of(ranks: Ranks) -> torch.device:
     if ranks.local_world > torch.cuda.device_count():
         what = f"{ranks.local_world} ranks and {torch.cuda.device_count()} GPUs here"
-        fix = "give torchrun a --nproc-per-node of at most the GPUs, or --device cpu"
+        fix = "give torchrun a --nproc-per-node of at most the GPUs, or --device=cpu"
         raise UserError(what, fix=fix, code="no-device")
     return torch.device("cuda", ranks.local_rank)
 

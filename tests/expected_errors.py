@@ -17,4 +17,4 @@ def refused(
         yield caught
     assert caught.value.code == code
     for name in names:
-        assert name in str(caught.value)
+        assert name in caught.value.text

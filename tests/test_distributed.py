@@ -262,7 +262,7 @@ def test_what_goes_wrong_is_told_once_and_ends_all(workspace):
     muon = ("--shard", "always", "--optimizer", "muon", "--out", workspace.path / "m")
     assert local_ranks.exit_codes(workspace, *muon) == [2, 2]
     assert "headstart [unsupported]: " in local_ranks.log_of(workspace)
-    assert "--optimizer adamw" in local_ranks.log_of(workspace)
+    assert "--optimizer=adamw" in local_ranks.log_of(workspace)
     assert local_ranks.log_of(workspace, 1) == ""
     children = local_ranks.start(
         ALONE_IN_TROUBLE, workspace.command("--out", workspace.path / "trouble"), workspace.path, 2,
@@ -348,7 +348,7 @@ def test_what_does_not_fit_even_in_parts_is_refused(monkeypatch):
 
 
 def test_what_needs_whole_matrices_or_unfreezes_is_not_sharded():
-    with refused("unsupported", "Muon", "--optimizer adamw", "--shard never"):
+    with refused("unsupported", "Muon", "--optimizer=adamw", "--shard=never"):
         memory.must_shard(run_config(optimizer="muon"), machine_of(2, "always"), allocated=0)
     config = dataclasses.replace(run_config(), loop=loop.LoopConfig(unfreeze_every=2))
     with refused("unsupported", "--unfreeze-every"):

@@ -1,5 +1,6 @@
 """The examples run as they stand, every cell of them shows something, and each says what to do next."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def test_prose_and_code_take_turns_and_the_end_says_what_is_next(path):
     for kind, text in found:
         if kind:
             assert all(line.startswith("#") for line in text.splitlines() if line), "prose is in comments"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_of_the_package_they_import_the_top_alone(path):
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    modules = {one.name for node in nodes if isinstance(node, ast.Import) for one in node.names}
+    modules |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {name for name in modules if name.partition(".")[0] == "headstart"} == {"headstart"}
 
 
 @pytest.mark.slow

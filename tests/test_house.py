@@ -16,7 +16,7 @@ TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "headstart"
 FLOORS = [
     ["errors"],
-    ["hardware", "randomness", "cancellation", "storage", "config", "distributed"],
+    ["hardware", "randomness", "cancellation", "progress", "storage", "config", "distributed"],
     ["machine"],
     ["data", "tokenizers", "model", "kernels", "demo"],
     ["objectives", "planning"],
@@ -25,6 +25,7 @@ FLOORS = [
     ["training"],
     ["study", "interop"],
     ["report"],
+    ["full_study"],
     ["serve"],
     ["cli"],
     ["__main__"],

@@ -27,7 +27,7 @@ def test_what_is_asked_is_taken(no_gpu):
 
 
 def test_what_is_not_there_is_refused(no_gpu):
-    with refused("no-device", "--device cpu"):
+    with refused("no-device", "--device=cpu"):
         machine.choose("cuda")
     with refused("bad-value", "threads is 0"):
         machine.choose(threads=0)

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+import warnings
 from pathlib import Path
 
 import torch
@@ -18,6 +19,8 @@ def work(argument, on_share):
     on_share(0.5)
     if kind == "user error":
         raise UserError("came", fix="give something else")
+    if kind == "warns":
+        warnings.warn("the same in\n  every worker", stacklevel=1)
     if kind == "bug":
         raise ZeroDivisionError("a bug")
     if kind == "dies once" and not file.with_suffix(".tried").exists():

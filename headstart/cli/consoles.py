@@ -2,9 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,8 @@ from rich.text import Text
 
 from headstart.cli.options import Common
 from headstart.data.readers.sources import is_stdin
-from headstart.errors import Log, visible
+from headstart.errors import UserError, visible
+from headstart.progress import log, plain_bar
 
 if TYPE_CHECKING:
     from headstart.inference.predict import Text as InputText
@@ -59,10 +59,15 @@ def read_texts(file: str, run: "LoadedRun | StudyModel", given: dict[str, Any]) 
     return texts_in_file(file, Reading(**{"text_column": run.config.data.text_column, **given}))
 
 
-def log(line: str, console: Console | None = None) -> None:
-    """A line for a person, on standard error: above the bar, where its console is given."""
-    console = console or Console(stderr=True)
-    console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
+def read_rows(
+    file: str, run: "LoadedRun | StudyModel", given: dict[str, Any]
+) -> "Iterator[tuple[InputText, dict[str, Any]] | None]":
+    """The texts of a file as `read_texts` has them, each with all columns of its row."""
+    from headstart.config.reading import Reading
+    from headstart.inference.predict import rows_in_file
+
+    log_standard_input(file)
+    return rows_in_file(file, Reading(**{"text_column": run.config.data.text_column, **given}))
 
 
 def log_truncated(count: int, length: int) -> None:
@@ -110,37 +115,6 @@ def spinner(task: str, *, is_printing: bool = False) -> Iterator[None]:
         yield
 
 
-def _bars(*columns: progress.ProgressColumn) -> progress.Progress:
-    """Progress bars on standard error, which go when they are done; silent where that is no terminal."""
-    console = Console(stderr=True)
-    # Lines that are printed meanwhile appear above the bar, unless they go to a file.
-    return progress.Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=sys.stdout.isatty()
-    )
-
-
-def _plain_bar() -> progress.Progress:
-    name, time_left = progress.TextColumn("{task.description}", markup=False), progress.TimeRemainingColumn()
-    return _bars(name, progress.BarColumn(), progress.TaskProgressColumn(), time_left)
-
-
-@contextmanager
-def long_task(name: str, done: progress.ProgressColumn) -> Iterator[tuple[Log, Callable[..., None]]]:
-    """How to log during a long task, and how to update its bar: `completed`, `total`, and a line `about` it."""
-    about, time_left = progress.TextColumn("{task.fields[about]}"), progress.TimeRemainingColumn()
-    with _bars(progress.TextColumn(name), progress.BarColumn(), done, about, time_left) as bar:
-        task = bar.add_task("", total=1, about="", visible=False)
-        yield partial(log, console=bar.console), partial(bar.update, task, visible=True)
-
-
-@contextmanager
-def progress_bar(task: str) -> Iterator[Callable[[float], None]]:
-    """A bar on standard error, to be called with the share that is done; silent where that is no terminal."""
-    with _plain_bar() as bar:
-        number = bar.add_task(visible(task), total=None)
-        yield lambda share: bar.update(number, total=1.0, completed=share)
-
-
 class ByteBar:
     """Progress bars over the bytes of some files, one after another."""
 
@@ -165,7 +139,7 @@ class ByteBar:
 def byte_progress(paths: Sequence[str]) -> Iterator[ByteBar]:
     """Bars over the bytes of these files, on standard error; silent where that is no terminal."""
     sizes = [os.path.getsize(path) for path in paths if os.path.isfile(path)]
-    with _plain_bar() as bar:
+    with plain_bar() as bar:
         yield ByteBar(bar, sum(sizes) if len(sizes) == len(paths) else None)
 
 
@@ -177,3 +151,21 @@ def argument_text(text: str) -> str:
     from headstart.data.readers.files import text_blocks
 
     return "".join(text_blocks(text, Reading())).removesuffix("\n")
+
+
+def form_of_picture(out: Path, *forms: str) -> str:
+    """What the name says that the file is, without the dot; another form is refused before anything is computed."""
+    form = out.suffix.lower()
+    if form not in forms:
+        what = f"cannot be drawn as {out.suffix or 'a file without an ending'}"
+        raise UserError(what, where=out, fix=f"give a name that ends in {' or '.join(forms)}", code="unsupported")
+    return form.removeprefix(".")
+
+
+def write_picture(path: Path, picture: str | bytes, flag: str = "--out") -> None:
+    """Write a picture or a page to the file that a flag names."""
+    try:
+        path.write_bytes(picture.encode() if isinstance(picture, str) else picture)
+    except OSError as error:
+        what = f"cannot be written ({error.strerror})"
+        raise UserError(what, where=path, fix=f"give another {flag}", code="no-file") from error

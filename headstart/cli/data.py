@@ -208,9 +208,9 @@ def demo(*, out: OutPath, null: Switch = False, common: CommonFlags = Common()) 
         out: The directory to write to; it is made if it is not there.
         null: Write the variant whose unlabelled text holds nothing about sentiment.
     """
-    from headstart.demo.corpus import write
+    from headstart.demo.corpus import write_demo
 
-    files = write(out, common.seed, null)
+    files = write_demo(out, common.seed, null)
     if common.json:
         listed = {f.name: {"rows": f.rows, "bytes": f.size_bytes, "sha256": f.sha256} for f in files}
         answer = {"directory": str(out), "seed": common.seed, "null": null}

@@ -2,19 +2,47 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from headstart.cli.consoles import log, open_model, open_run, plain_table, progress_bar, spinner, table_console
-from headstart.cli.options import BEAM, RUN_READING, BeamFlags, Common, CommonFlags, Length, RunPath, RunReadingFlags
+from headstart.cli.consoles import (
+    form_of_picture,
+    log,
+    open_model,
+    open_run,
+    plain_table,
+    spinner,
+    table_console,
+    write_picture,
+)
+from headstart.cli.options import (
+    BEAM,
+    RUN_READING,
+    BeamFlags,
+    Common,
+    CommonFlags,
+    Length,
+    RunPath,
+    RunReadingFlags,
+    conflict,
+)
 from headstart.config.generation import BEAM_OF_FIVE
 from headstart.errors import visible
+from headstart.progress import progress_bar
 
 if TYPE_CHECKING:
+    from headstart.inference.class_scores import ClassScore
     from headstart.inference.compare import Comparison
+    from headstart.inference.evaluate import Evaluation
+    from headstart.inference.mistakes import Mistake
+
+LABELLED = ("classification", "multilabel", "regression")
+MOST_CLASSES = 12  # of a confusion matrix that is printed
+SHOWN = 5  # of the mistakes
 
 
 def evaluate(
@@ -22,6 +50,8 @@ def evaluate(
     *,
     data: str,
     length: Length = None,
+    mistakes: Path | None = None,
+    picture: Path | None = None,
     generation: BeamFlags = BEAM,
     reading: RunReadingFlags = RUN_READING,
     common: CommonFlags = Common(),
@@ -32,10 +62,14 @@ def evaluate(
     of sentence pairs where it was trained on them; a fine-tuned one the metrics of its task; a translation run the
     loss, and BLEU and chrF by sacreBLEU, from 0 to 100, with their signatures. Shares are fractions.
 
+    Labelled rows give besides: 95 % intervals (Wilson's for shares, the bootstrap over rows for the rest), the scores
+    of each class, the confusion matrix, and the wrong answers that the run was surest of.
+
     For example:
 
         headstart evaluate runs/base --data other.txt
         headstart evaluate runs/tuned --data test.jsonl --json
+        headstart evaluate runs/tuned --data test.jsonl --picture confusion.svg --mistakes mistakes.csv
         headstart evaluate runs/base --data novel.txt --documents file --length 1024
         headstart evaluate runs/english-french --data test.tsv --beam 5
 
@@ -44,23 +78,45 @@ def evaluate(
             run; - for standard input.
         length: Tokens to read at once (default: as trained). A causal run then gives the loss by position
             too; beyond the trained length that shows how far its positions carry.
+        mistakes: A .jsonl, .csv or .tsv to write all wrong answers to, with text, label and probabilities, those
+            that the run was surest of first. In .csv and .tsv text that could be a formula begins with '.
+        picture: An .svg or .png to draw the confusion matrix in, for a run with classes.
     """
+    from headstart.data.written_tables import check_form, table_writer
     from headstart.inference.evaluate import evaluate_run
 
+    form = form_of_picture(picture, ".svg", ".png") if picture else ""
+    if mistakes:
+        check_form(mistakes)
     loaded, machine = open_model(run, "evaluate", common)
+    objective = loaded.config.objective
+    if (picture and objective != "classification") or (mistakes and objective not in LABELLED):
+        what = f"--{'picture' if picture and objective != 'classification' else 'mistakes'} of a {objective} run"
+        raise conflict(what, "leave it out: it is for runs that are fine-tuned on labels")
     with progress_bar(f"evaluating {run} on {data}") as on_share:
         evaluation = evaluate_run(
             loaded, data, machine, length=length, log=log, on_share=on_share,
             generation=dataclasses.replace(BEAM_OF_FIVE, **generation.given()),
             reading=dataclasses.replace(loaded.config.data, **reading.given()),
         )  # fmt: skip
+    if picture:
+        from headstart.report.confusion import confusion_picture
+
+        write_picture(picture, confusion_picture(evaluation.labels, evaluation.report.confusion, form), "--picture")
+    if mistakes:
+        with table_writer(mistakes) as write:
+            for one in evaluation.mistakes:
+                write(one.as_row())
     if common.json:
-        print(json.dumps({"run": str(run), "objective": loaded.config.objective, **evaluation.as_json()}))
+        print(json.dumps({"run": str(run), "objective": objective, **evaluation.as_json()}))
         return
-    is_text = loaded.config.objective in ("causal", "masked", "masked-nsp")
+    is_text = objective in ("causal", "masked", "masked-nsp")
     scores = {**evaluation.metrics, "predicted tokens" if is_text else "rows": evaluation.count}
     for key, value in scores.items():
-        print(f"{key:<20}{value:,}" if isinstance(value, int) else f"{key:<20}{value:.4f}")
+        low, high = evaluation.report.intervals.get(key, (None, None))
+        interval = "" if low is None else f"   {low:.4f} to {high:.4f}"
+        print(f"{key:<20}{value:,}" if isinstance(value, int) else f"{key:<20}{value:.4f}{interval}")
+    _print_classes(evaluation)
     for name, signature in evaluation.details.get("signatures", {}).items():
         print(f"{name:<20}{signature}")
     if "buckets" not in evaluation.details:
@@ -73,6 +129,50 @@ def evaluate(
     print()
     right = [Column(title, justify="right") for title in ("loss", "tokens")]
     table_console().print(plain_table("tokens read", *right, "", rows=rows))
+
+
+def _print_classes(evaluation: "Evaluation") -> None:
+    """The scores of each class with their intervals, the confusion matrix, and the worst mistakes."""
+    console, report = table_console(), evaluation.report
+    if report.classes:
+        print()
+        rows = [[_cell(one.label), _cell(f"{one.rows:,}"), *map(_cell, _with_intervals(one))] for one in report.classes]
+        console.print(plain_table("", numbers=["rows", "precision", "recall", "F1"], rows=rows))
+    if report.confusion and len(report.confusion) <= MOST_CLASSES:
+        labels = [_cell(label) for label in evaluation.labels]
+        columns = [Column(label, justify="right") for label in labels]
+        print()
+        cells = [[label, *(_cell(str(n)) for n in row)] for label, row in zip(labels, report.confusion, strict=True)]
+        console.print(plain_table("true, predicted", *columns, rows=cells))
+    if evaluation.mistakes:
+        what = "largest errors" if not evaluation.labels else "wrong answers that it was surest of"
+        print(f"\n{min(SHOWN, len(evaluation.mistakes))} of {len(evaluation.mistakes):,} mistakes: the {what}")
+        sure = "probability" if evaluation.labels else "error"
+        worst = [map(_cell, _row(one)) for one in evaluation.mistakes[:SHOWN]]
+        console.print(plain_table("row", sure, "label", "predicted", "text", rows=worst))
+
+
+def _with_intervals(one: "ClassScore") -> list[str]:
+    shares = (one.precision, one.precision_interval), (one.recall, one.recall_interval), (one.f1, one.f1_interval)
+    return [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, (low, high) in shares]
+
+
+def _row(one: "Mistake") -> list[str]:
+    text = one.text if one.text_b is None else f"{one.text} | {one.text_b}"
+    return [one.where, f"{one.confidence:.3f}", _label(one.label), _label(one.predicted), _short(text)]
+
+
+def _cell(text: str) -> Text:
+    return Text(visible(text))
+
+
+def _label(label: object) -> str:
+    return f"{label:.4g}" if isinstance(label, float) else ", ".join(label) if isinstance(label, tuple) else str(label)
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def compare(

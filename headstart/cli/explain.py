@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from headstart.cli.consoles import argument_text, log, open_run, plain_table, progress_bar
+from headstart.cli.consoles import argument_text, form_of_picture, log, open_run, plain_table, write_picture
 from headstart.cli.options import Common, CommonFlags, Numbers, PicturePath, RunPath
 from headstart.errors import UserError, visible
+from headstart.progress import progress_bar
 
 if TYPE_CHECKING:
     from headstart.inference.attention_maps import AttentionMaps
@@ -17,24 +18,6 @@ if TYPE_CHECKING:
 
 # What a picture shows, and what a layer is measured at.
 MOST_SHOWN, MOST_MEASURED = 2_048, 16_384
-
-
-def _form_of(out: Path, *forms: str) -> str:
-    """What the name says that the file is, without the dot; another form is refused before anything is computed."""
-    form = out.suffix.lower()
-    if form not in forms:
-        what = f"cannot be drawn as {out.suffix or 'a file without an ending'}"
-        raise UserError(what, where=out, fix=f"give a name that ends in {' or '.join(forms)}", code="unsupported")
-    return form.removeprefix(".")
-
-
-def _write(path: Path, picture: str | bytes) -> None:
-    """Write a picture or a page."""
-    try:
-        path.write_bytes(picture.encode() if isinstance(picture, str) else picture)
-    except OSError as error:
-        what = f"cannot be written ({error.strerror})"
-        raise UserError(what, where=path, fix="give another --out", code="no-file") from error
 
 
 def mask(
@@ -64,7 +47,7 @@ def mask(
         right_padding: How many of the positions are padding at the end.
         text: Words to put at the positions instead of numbers.
     """
-    form = _form_of(out, ".svg", ".png")
+    form = form_of_picture(out, ".svg", ".png")
     words = text.split() if text else None
     length = left_padding + len(words) + right_padding if words else length
     if not 1 <= length <= MOST_SHOWN or min(left_padding, right_padding) < 0 or left_padding + right_padding > length:
@@ -90,7 +73,7 @@ def mask(
         labels = ["pad"] * left_padding + words + ["pad"] * right_padding
     title = f"Each position sees {'itself and the past' if direction == 'causal' else 'everything'}"
     title += ", within its document" if documents else ""
-    _write(out, mask_chart(grid, labels, title, ~present, form))
+    write_picture(out, mask_chart(grid, labels, title, ~present, form))
     if common.json:
         print(json.dumps({"out": str(out), "allowed": grid.astype(int).tolist()}))
         return
@@ -113,7 +96,7 @@ def positions(
         width: Width of the model.
         length: How many positions.
     """
-    form = _form_of(out, ".svg", ".png")
+    form = form_of_picture(out, ".svg", ".png")
     if not (1 <= width <= MOST_SHOWN and 2 <= length <= MOST_SHOWN):
         fix = f"give a width from 1 and a length from 2, to {MOST_SHOWN:,}"
         raise UserError(f"width {width} and length {length}", fix=fix)
@@ -123,7 +106,7 @@ def positions(
     from headstart.report.explain_charts import positions_chart
 
     table = sinusoids(torch.arange(length), width).numpy()
-    _write(out, positions_chart(table, form))
+    write_picture(out, positions_chart(table, form))
     print(json.dumps({"out": str(out), "positions": table.tolist()}) if common.json else visible(f"wrote {out}"))
 
 
@@ -160,7 +143,7 @@ def attention(
         most_tokens: Tokens to show; of a longer text the beginning is shown.
         out: The file to write: .svg or .html.
     """
-    form = _form_of(out, ".svg", ".html", ".htm")
+    form = form_of_picture(out, ".svg", ".html", ".htm")
     if not 8 <= most_tokens <= 256:
         raise UserError(f"most-tokens is {most_tokens}", fix="give 8 to 256")
     from headstart.inference.attention_maps import attention_of
@@ -176,9 +159,9 @@ def attention(
     title = f"Where {loaded.path.resolve().name} looks"
     if form == "svg":
         shown = (None if number is None else [number - 1] for number in (layer, head))
-        _write(out, attention_chart(maps, title, *shown))
+        write_picture(out, attention_chart(maps, title, *shown))
     else:
-        _write(out, attention_page(maps, title, _facts(loaded, maps), (layer or 1) - 1, (head or 1) - 1))
+        write_picture(out, attention_page(maps, title, _facts(loaded, maps), (layer or 1) - 1, (head or 1) - 1))
     if common.json:
         print(json.dumps({"out": str(out), **maps.as_json()}))
         return
@@ -221,7 +204,7 @@ def cost(
         heads: Attention heads.
         lengths: Lengths of the text (n), rising.
     """
-    form = _form_of(out, ".svg", ".png")
+    form = form_of_picture(out, ".svg", ".png")
     is_rising = list(lengths) == sorted(set(lengths))
     given = (width, kernel, heads, *lengths)
     if not 1 <= min(given) <= max(given) <= MOST_MEASURED or width % heads or not is_rising:
@@ -235,7 +218,7 @@ def cost(
     paper = {f"{name}  {formula[name]}": [row["operations"][name] for row in rows] for name in formula}
     measured = {name: [row["seconds"][name] for row in rows] for name in rows[0]["seconds"]}
     crossings = [(c["length"], c["seconds"]) for c in costs["crossings"]]
-    _write(out, cost_chart(lengths, paper, measured, width, crossings, costs["machine"], form))
+    write_picture(out, cost_chart(lengths, paper, measured, width, crossings, costs["machine"], form))
     if common.json:
         print(json.dumps({**costs, "out": str(out)}))
     else:

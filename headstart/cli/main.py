@@ -148,7 +148,7 @@ def _report(error: HeadstartError) -> None:
     if is_first_rank() or error.is_of_one_rank:
         rank = f"rank {os.environ['RANK']}: " if error.is_of_one_rank else ""
         with contextlib.suppress(OSError, SystemExit):  # standard error may be gone too
-            _console().print(f"headstart [{error.code}]: {rank}{error}", style="red", markup=False)
+            _console().print(f"headstart [{error.code}]: {rank}{error.text}", style="red", markup=False)
 
 
 def _is_closed_pipe(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
+from rich.table import Table
 
 from headstart.cli.consoles import plain_table
 from headstart.cli.options import Common
@@ -180,14 +181,20 @@ def show_check(console: Console, checked: dict[str, Any]) -> None:
         )
 
 
-def show_forecast(console: Console, planned: dict[str, Any], *, target: Target) -> None:
+def forecast_table(planned: dict[str, Any], has_times: bool = True) -> Table:
     """A line for each part of a study."""
     rows = []
     for part in planned["parts"]:
-        count, steps, seconds = part["count"], part["steps"], part["seconds"]
-        each, together = f"{seconds / count:.3g}", format_duration(seconds)
-        rows.append((part["name"], f"{count:,}", f"{steps:,}", each, together))
-    console.print(plain_table("part", numbers=["how often", "steps each", "seconds each", "together"], rows=rows))
+        count, seconds = part["count"], part["seconds"]
+        times = [f"{seconds / count:.3g}", format_duration(seconds)] if has_times else []
+        rows.append((part["name"], f"{count:,}", f"{part['steps']:,}", *times))
+    numbers = ["how often", "steps each", *(["seconds each", "together"] if has_times else [])]
+    return plain_table("part", numbers=numbers, rows=rows)
+
+
+def show_forecast(console: Console, planned: dict[str, Any], *, target: Target) -> None:
+    """The parts of a study, what was assumed, and the whole."""
+    console.print(forecast_table(planned))
     for line in planned["assumptions"]:
         console.print(f"[dim]{visible(line)}[/dim]")
     console.print(f"\n[bold]{format_duration(planned['seconds'])} on {target.title}[/bold]")

@@ -1,16 +1,31 @@
 """`headstart predict` and `headstart embed`: what a run makes of each text."""
 
 import json
+import os
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from headstart.cli.consoles import log, log_truncated, open_model, open_run, read_texts, spinner
+from cyclopts import Parameter
+
+from headstart.cli.consoles import log, log_truncated, open_model, open_run, read_rows, read_texts, spinner
 from headstart.cli.options import TEXT_READING, Common, CommonFlags, RunPath, TextFile, TextReadingFlags, conflict
+from headstart.data.readers.sources import has_known_ending, is_stdin
 from headstart.errors import UserError
+
+_FILE_OR_TEXT = (
+    "The text itself; or a file: a text a line, or .jsonl, .csv, .tsv or .parquet with a column of texts (text_a and "
+    "text_b for pairs). What exists, ends like a file of data or text, or is one word with a / in it, is a file."
+)
 
 
 def predict(
-    run: Path, file: TextFile = "-", *, reading: TextReadingFlags = TEXT_READING, common: CommonFlags = Common()
+    run: Path,
+    file: Annotated[str, Parameter(help=_FILE_OR_TEXT)] = "-",
+    *,
+    out: Path | None = None,
+    reading: TextReadingFlags = TEXT_READING,
+    common: CommonFlags = Common(),
 ) -> None:
     """A JSON line for each text, in their order: its label and the probabilities of all.
 
@@ -19,23 +34,44 @@ def predict(
 
     For example:
 
+        headstart predict runs/tuned "Un roman magnifique"
         headstart predict runs/tuned reviews.txt
+        headstart predict runs/tuned rows.csv --out scored.csv
         headstart predict runs/tuned reviews.csv --text-column review
         echo "Un roman magnifique" | headstart predict runs/tuned
 
     Args:
-        run: A fine-tuned run's directory.
+        run: A fine-tuned run's directory, or a study's.
+        out: A .csv, .tsv or .jsonl to write instead: the rows with all their columns, and besides `label` (or
+            `labels`, or `value`) and `p_LABEL`, the probability of each label. A column that is there already keeps
+            its name, and the new one begins with predicted_. In .csv and .tsv text that could be a formula begins
+            with '.
     """
-    from headstart.inference.predict import predict as predictions
+    from headstart.data.written_tables import check_form, table_writer
+    from headstart.inference.predict import predicted_rows
 
+    if out is not None:
+        check_form(out)
     loaded, machine = open_model(run, "predict", common)
-    texts = read_texts(file, loaded, reading.given())
-    cut_count = 0
-    with spinner(f"reading {file}", is_printing=True):
-        for prediction in predictions(loaded, texts, machine):
-            print(json.dumps(prediction.answer), flush=True)
-            cut_count += prediction.is_cut
-    log_truncated(cut_count, loaded.config.length)
+    rows = read_rows(file, loaded, reading.given()) if is_file(file) else [(file, {"text": file})]
+    counts = [0, 0]
+    with spinner(f"reading {file}", is_printing=out is None), table_writer(out) if out else nullcontext() as write:
+        for row, prediction in predicted_rows(loaded, rows, machine):
+            if write is not None:
+                write(row)
+            else:
+                print(json.dumps(prediction.answer), flush=True)
+            counts = [counts[0] + 1, counts[1] + prediction.is_cut]
+    log_truncated(counts[1], loaded.config.length)
+    if out is not None:
+        log(f"{out}: {counts[0]:,} rows")
+
+
+def is_file(argument: str) -> bool:
+    """Whether an argument names a file, there or not: by its ending, or as one word with a separator of folders."""
+    if is_stdin(argument) or os.path.exists(argument) or has_known_ending(argument):
+        return True
+    return os.sep in argument and not any(character.isspace() for character in argument)
 
 
 def embed(

@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from headstart.cli.consoles import progress_bar
 from headstart.cli.options import Common, CommonFlags
 from headstart.errors import UserError, visible
+from headstart.progress import progress_bar
 
 if TYPE_CHECKING:
     from headstart.training.tasks.selftest import Kill, SelftestResult

@@ -7,44 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
-from rich.progress import TaskProgressColumn
 
 from headstart.cli import options
-from headstart.cli.consoles import long_task
+from headstart.cli.consoles import table_console
 from headstart.cli.options import Common, CommonFlags, Switch, flags
-from headstart.config import study as parts
-from headstart.config.schema import fields_of
-from headstart.config.study import StudyConfig
-from headstart.config.toml import read_toml
+from headstart.config.study import SETTINGS
 from headstart.config.training import CorpusFiles
-from headstart.errors import RunFailed, UserError, visible
+from headstart.errors import RunFailed, visible
+from headstart.progress import log as log_line
+from headstart.progress import long_task
 
 if TYPE_CHECKING:
+    from headstart.study.arguments import Asked
     from headstart.study.record import StudyRecord
-    from headstart.study.study import StudyProgress
 
-# The settings of each part of a study, by the names of their flags.
-_PARTS = {
-    "study": {
-        **{n: n for n in ("time", "demo", "arms", "budgets", "seeds", "pretrain_seeds", "start", "preset", "fast")},
-        "objective": "objectives", "metric": "metric",
-    },
-    "tokenizer": {"tokenizer": "tokenizer"},
-    "pretrain": {
-        "pretrain_epochs": "epochs", "pretrain_steps": "steps", "batch_tokens": "batch_tokens", "length": "length",
-    },
-    "finetune": {
-        n: n for n in ("train", "valid", "test", "epochs", "batch", "learning_rates", "length", "class_weights")
-    },
-}  # fmt: skip
-_CLASSES = (parts.StudyPart, parts.TokenizerPart, parts.PretrainPart, parts.FinetunePart)
-_SETTINGS = {
-    flag: fields_of(cls)[name]._replace(name=flag)
-    for cls, names in zip(_CLASSES, _PARTS.values(), strict=True)
-    for flag, name in names.items()
-}
 StudyFlags: Any
-StudyFlags, STUDY = flags(_SETTINGS.values())
+StudyFlags, STUDY = flags(SETTINGS.values())
 
 
 def study(
@@ -60,6 +38,7 @@ def study(
     engine: Literal["processes", "ray"] = "processes",
     ray_address: str | None = None,
     out: options.OutPath | None = None,
+    plan: Switch = False,
     reading: options.ReadingFlags = options.READING,
     overrides: options.ModelFlags = options.MODEL,
     common: CommonFlags = Common(),
@@ -74,6 +53,7 @@ def study(
         headstart study --demo null --out studies/null
         headstart study --corpus reviews.txt --train train.jsonl --valid valid.jsonl --test test.jsonl
         headstart study --corpus news.txt --train labelled.csv --objective causal,masked --budgets 50,200,1600 --jobs 4
+        headstart study --corpus reviews.txt --train train.csv --time 2h --plan
         headstart study STUDY.toml --engine ray --ray-address 10.0.0.1:6379 --out /shared/studies/news
 
     Args:
@@ -87,28 +67,25 @@ def study(
         ray_address: HOST:PORT of a running Ray cluster, or auto on one of its nodes; all nodes have to see
             the same files (default: RAY_ADDRESS, or a Ray of its own on this machine).
         out: The study's directory (default: studies/ and the name of the data).
+        plan: Say what would be done and how long it takes, and stop there: nothing is trained or written.
     """
+    from headstart.full_study import progress_of
     from headstart.report.page import write_report
+    from headstart.study.arguments import asked_for
     from headstart.study.study import study as run
 
-    given = own.given()
-    if (given.get("valid") or given.get("test")) and not (given.get("train") or file):
-        raise UserError("--valid or --test without --train", fix="give --train too")
-    config, model = starting_config(file, corpus, given)
+    given = {**own.given(), **reading.given(), **overrides.given(), **common.given}
+    given.pop("device", None)
     more = (["shuffled"] if shuffled else []) + (["scratch-long"] if equal_compute else [])
-    config = with_flags(config, given, reading.given(), overrides.vocab, more, common)
-    fields = {name: value for name, value in overrides.given().items() if name != "vocab"}
-    out = out or Path("studies") / (config.study.demo or Path(config.finetune.train).name.split(".")[0])
-    with long_task("study", TaskProgressColumn()) as (log, update):
-
-        def on_progress(now: "StudyProgress") -> None:
-            running = ", ".join(f"{name} {share:.0%}" for name, share in list(now.running.items())[:3])
-            update(completed=now.done / now.total, about=f"{now.finished}/{now.tasks} done  {running}")
-
+    asked = asked_for(file, given, corpus=corpus, more_arms=more)
+    if plan:
+        _print_plan(asked, common)
+        return
+    out = out or asked.out
+    with long_task("study") as (log, update):
         record = run(
-            config, out=out, model={**model, **fields}, jobs=jobs, engine=engine, ray_address=ray_address,
-            device=common.device, command=_command(), given=given_names(given, common, file),
-            log=log, on_progress=on_progress,
+            asked.config, out=out, model=asked.model, jobs=jobs, engine=engine, ray_address=ray_address,
+            device=common.device, command=_command(), given=asked.given, log=log, on_progress=progress_of(update),
         )  # fmt: skip
     report = write_report(out)
     if common.json:
@@ -123,6 +100,26 @@ def study(
             f"the first: {lines[-1] if lines[0].startswith('Traceback') else lines[0]}",
             fix="run the same command again: finished work is not done again",
         )
+
+
+def _print_plan(asked: "Asked", common: Common) -> None:
+    """The sentences of the recipe, and a line for each kind of task."""
+    from headstart.cli.plan_tables import forecast_table
+    from headstart.planning.figures import format_duration
+    from headstart.study.given_data import given_data
+    from headstart.study.recipes.plan import plan_of
+
+    planned = plan_of(asked, given_data(asked.config, None, None, None, None), common.device, log_line)
+    if common.json:
+        print(json.dumps(dataclasses.asdict(planned), ensure_ascii=False))
+        return
+    for sentence in planned.sentences:
+        print(visible(sentence))
+    # A recipe has measured this machine: its sentences have the time, and not a second one from a table.
+    table_console().print(forecast_table(dataclasses.asdict(planned.forecast), has_times=not planned.has_recipe))
+    if not planned.has_recipe:
+        print(f"\nIn all about {format_duration(planned.forecast.seconds)}; reading and tokenising besides.")
+    print("Nothing was trained. Without --plan the study runs.")
 
 
 _NO_MATTER = ("--out", "--jobs", "--engine", "--ray-address")
@@ -179,64 +176,3 @@ def report(directory: Path, *, common: CommonFlags = Common()) -> None:
     table = page.with_name("results.csv")
     paths = {"report": str(page), "results": str(table)}
     print(json.dumps(paths) if common.json else visible(f"wrote {page} and {table}"))
-
-
-# ---- the settings that the flags become ---------------------------------------------------------------------
-
-
-def starting_config(
-    file: Path | None, corpus: list[str] | None, given: dict[str, Any]
-) -> tuple[StudyConfig, dict[str, Any]]:
-    """The settings to begin with: a file's, the demo's where nothing is given, or the defaults over the corpus."""
-    from headstart.study.settings import demo_config, read_study
-
-    train, demo = given.get("train"), given.get("demo")
-    if demo and (file or corpus or train):
-        raise options.conflict("--demo and files at once", "give --demo, or a STUDY.toml, or --corpus and --train")
-    if file is not None:
-        config, model = read_study(file)
-        phases = [dataclasses.replace(phase, corpus=corpus or phase.corpus) for phase in config.pretrain]
-        return dataclasses.replace(config, pretrain=phases), model
-    if demo or not (corpus or train):
-        return demo_config(null=demo == "null"), {}
-    phases = [parts.PretrainPart(corpus=corpus)] if corpus else []
-    return StudyConfig(study=parts.StudyPart(time=parts.STUDY_TIME), pretrain=phases), {}
-
-
-def given_names(given: dict[str, Any], common: Common, file: Path | None) -> set[str]:
-    """The settings, by part and name, that flags or a STUDY.toml give: no recipe decides them."""
-    names = {f"{part}.{own[flag]}" for part, own in _PARTS.items() for flag in own.keys() & given.keys()}
-    names |= {f"study.{name}" for name in common.given}
-    for part, values in (read_toml(file) if file else {}).items():
-        tables = values if isinstance(values, list) else [values]
-        names |= {f"{part}.{key}" for table in tables for key in table}
-    return names
-
-
-def with_flags(
-    config: StudyConfig, given: dict[str, Any], reading: dict[str, Any], vocab: int | None,
-    more_arms: list[str], common: Common,
-) -> StudyConfig:  # fmt: skip
-    """The settings with what was given on the command line."""
-    of_study, of_tokenizer, of_pretraining, of_finetuning = (
-        {name: given[flag] for flag, name in names.items() if flag in given} for names in _PARTS.values()
-    )
-    arms = dict.fromkeys([*of_study.get("arms", config.study.arms), *more_arms])
-    of_study |= {"arms": list(arms), **{n: v for n, v in common.given.items() if n != "device"}}
-    if of_pretraining.get("epochs") and not of_pretraining.get("steps"):
-        of_pretraining["steps"] = 0  # instead of those that the file has
-    of_pretraining["documents"] = reading.pop("documents", None)
-    return StudyConfig(
-        reading=_changed(config.reading, reading),
-        study=_changed(config.study, of_study),
-        tokenizer=_changed(config.tokenizer, {**of_tokenizer, "vocab": vocab}),
-        pretrain=[_changed(phase, of_pretraining) for phase in config.pretrain],
-        finetune=_changed(config.finetune, of_finetuning),
-    )
-
-
-def _changed(part: Any, values: dict[str, Any]) -> Any:
-    """The part with what was given; what was written with commas is a list there."""
-    given = {key: value for key, value in values.items() if value is not None}
-    lists = {key: list(value) for key, value in given.items() if isinstance(value, tuple)}
-    return dataclasses.replace(part, **{**given, **lists})

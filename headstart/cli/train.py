@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
-from rich.progress import TextColumn
 
 from headstart.cli import options
-from headstart.cli.consoles import long_task
 from headstart.cli.main import is_first_rank
 from headstart.cli.options import Common, CommonFlags, ModelFlags, Switch
 from headstart.config.training import CorpusFiles, LabelledFiles
+from headstart.progress import long_task
 
 if TYPE_CHECKING:
+    from headstart.runs.directory import RunResult
     from headstart.training.fit import Console as RunConsole
 
 
@@ -100,7 +100,7 @@ def finetune(
 
 
 def run_training(
-    function: Callable[..., dict[str, Any]], data: Any, given: dict[str, Any], command: CommandOptions, common: Common
+    function: "Callable[..., RunResult]", data: Any, given: dict[str, Any], command: CommandOptions, common: Common
 ) -> None:
     """Train by the flags that were given, and print the result."""
     from headstart.runs.base_status import base_warning
@@ -122,8 +122,8 @@ def run_training(
     print(f"run         {paths[0]}")
     print(f"steps       {result['step']:,}" + (" (stopped early)" if result["stopped_early"] else ""))
     print(f"parameters  {result['parameters']:,}")
-    for name in ("valid", "test"):
-        for key, value in (result.get(name) or {}).items():
+    for name, scores in (("valid", result.get("valid")), ("test", result.get("test"))):
+        for key, value in (scores or {}).items():
             print(f"{name:<6} {key:<20} {'not finite' if value is None else format(value, '.4f')}")
     for name, signature in result.get("signatures", {}).items():
         print(f"{name:<6} {signature}")
@@ -139,10 +139,11 @@ def _run_console(command: CommandOptions, on_start: Callable[[Path], None]) -> I
     if not is_first_rank():
         yield RunConsole(on_start=on_start)
         return
-    with long_task("training", TextColumn("{task.completed:,.0f}/{task.total:,.0f}")) as (log, update):
+    with long_task("training") as (log, update):
 
         def on_step(progress: Any) -> None:
-            about = f"loss {progress.loss:.3f}  {progress.tokens_a_second:,.0f} tokens/s"
-            update(completed=progress.step, total=progress.steps, about=about)
+            done = f"step {progress.step:,}/{progress.steps:,}"
+            about = f"{done}  loss {progress.loss:.3f}  {progress.tokens_a_second:,.0f} tokens/s"
+            update(progress.step / progress.steps, about)
 
         yield RunConsole(log, on_step, command.track, on_start)

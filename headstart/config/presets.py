@@ -3,6 +3,7 @@
 from typing import Any
 
 from headstart.config.model import ModelConfig, model_fields
+from headstart.config.schema import fields_of, takes
 from headstart.errors import UserError, nearest
 
 _MODERN: dict[str, Any] = {"positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "context": 1024}
@@ -36,6 +37,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@takes(fields_of(ModelConfig).values())
 def preset(name: str, **overrides: Any) -> ModelConfig:
     """The configuration of a preset, with fields overridden; None leaves a field as the preset has it."""
     if name not in PRESETS:

@@ -14,7 +14,7 @@ import numbers
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ from headstart.errors import UserError, nearest, visible
 
 T = TypeVar("T", bound="Settings")
 C = TypeVar("C")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Bound(NamedTuple):
@@ -210,6 +211,25 @@ def flat(given: Mapping[str, Any]) -> dict[str, Any]:
                 raise UserError(f"{name} is given twice", fix="give it once", code="conflict")
             chosen[name] = one
     return chosen
+
+
+def takes(settings: Iterable[Setting]) -> Callable[[F], F]:
+    """Show these settings in the signature of a function that takes them as keywords; None is "not given"."""
+
+    listed = list(settings)
+
+    def shown(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=one.type | None)
+            for one in listed
+            if one.name not in signature.parameters
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        return function
+
+    return shown
 
 
 # ---- strict construction from plain data ------------------------------------------------------------------------

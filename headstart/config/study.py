@@ -8,7 +8,7 @@ from headstart.config.defaults import PRESET
 from headstart.config.generation import Seed
 from headstart.config.model import PoolingChoice
 from headstart.config.reading import DocumentSplit, RowReading
-from headstart.config.schema import BELOW_ONE, POSITIVE, SHARE, Bound, Settings
+from headstart.config.schema import BELOW_ONE, POSITIVE, SHARE, Bound, Settings, fields_of
 
 _UsualArm = Literal["majority", "tfidf", "lsa", "tfidf-lsa", "scratch", "frozen", "finetuned", "combined"]
 _OptionalArm = Literal["imported", "shuffled", "scratch-long"]
@@ -131,3 +131,25 @@ class StudyConfig:
     reading: RowReading = RowReading()
     pretrain: list[PretrainPart] = field(default_factory=list)
     finetune: FinetunePart = FinetunePart()
+
+
+# The settings of each part of a study, by the names of their flags and keywords.
+PARTS = {
+    "study": {
+        **{n: n for n in ("time", "demo", "arms", "budgets", "seeds", "pretrain_seeds", "start", "preset", "fast")},
+        "objective": "objectives", "metric": "metric",
+    },
+    "tokenizer": {"tokenizer": "tokenizer"},
+    "pretrain": {
+        "pretrain_epochs": "epochs", "pretrain_steps": "steps", "batch_tokens": "batch_tokens", "length": "length",
+    },
+    "finetune": {
+        n: n for n in ("train", "valid", "test", "epochs", "batch", "learning_rates", "length", "class_weights")
+    },
+}  # fmt: skip
+_CLASSES: tuple[type[Settings], ...] = (StudyPart, TokenizerPart, PretrainPart, FinetunePart)
+SETTINGS = {
+    flag: fields_of(cls)[name]._replace(name=flag)
+    for cls, names in zip(_CLASSES, PARTS.values(), strict=True)
+    for flag, name in names.items()
+}

@@ -9,7 +9,7 @@ No library is imported for it: an object is recognised by the module of its clas
 * splits by their names, each any of these: a `datasets.DatasetDict`, or a dict
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from headstart.data.readers.arrow import BATCH_ROWS, class_names, values_of
 from headstart.data.readers.sources import SPLITS, Source, SplitName, Table, splits_in
 from headstart.errors import UserError
 
-Given = Any  # a path, or one of the objects above
+Given = str | Path | Table | Sized  # a path, or one of the objects above
 
 
 def source_of(given: Given) -> Source:
@@ -33,10 +33,12 @@ def source_of(given: Given) -> Source:
     return made(given)
 
 
-def sources_by_role(train: Given, valid: Given = None, test: Given = None) -> dict[SplitName, Source | LabelledSet]:
+def sources_by_role(
+    train: Given | None, valid: Given | None = None, test: Given | None = None
+) -> dict[SplitName, Source | LabelledSet]:
     """What to read for each role; `train` may hold splits for all three, over which `valid` and `test` prevail."""
-    given: dict[SplitName, Given] = {"train": train, "valid": valid, "test": test}
-    splits, sources = _splits_of(train), dict[SplitName, Source | LabelledSet]()
+    given: dict[SplitName, Given | None] = {"train": train, "valid": valid, "test": test}
+    splits, sources = {} if train is None else _splits_of(train), dict[SplitName, Source | LabelledSet]()
     for role, one in given.items():
         if isinstance(one, LabelledSet):
             sources[role] = one
@@ -75,7 +77,7 @@ def is_one(given: Given) -> bool:
     return isinstance(given, str | Path | Table | Mapping) or _maker(given) is not None
 
 
-def _maker(given: Given) -> Callable[[Given], Table] | None:
+def _maker(given: Given) -> Callable[[Any], Table] | None:
     """What makes a table of this object, by the library that its class, or one that it extends, is from."""
     if isinstance(given, list) and given and isinstance(given[0], Mapping):
         has_splits = given[0] and all(_maker(value) is not None for value in given[0].values())

@@ -126,8 +126,8 @@ def _class_of(row: Row, bad: BadRows, value: object = None) -> str | None:
     if value is None or (isinstance(value, str) and (not value or value.isspace())):
         bad.refuse("empty label", f"column {column!r} is empty", row.where, "give a label or drop the row")
     elif not isinstance(value, str):
-        fix = "--task multilabel for lists" if isinstance(value, list) else "text or a whole number"
-        fix = "--task regression, or write a whole number" if isinstance(value, float) else fix
+        fix = "--task=multilabel for lists" if isinstance(value, list) else "text or a whole number"
+        fix = "--task=regression, or write a whole number" if isinstance(value, float) else fix
         bad.refuse("not a label", f"column {column!r} holds {shown(value)}, not a label", row.where, fix)
     elif any("\ud800" <= character <= "\udfff" for character in value):
         bad.refuse("lone surrogate", f"column {column!r} holds half of a character", row.where, "correct the label")

@@ -214,7 +214,7 @@ class WrittenFile(NamedTuple):
     fresh: bool  # written now; otherwise it was there already, with these bytes
 
 
-def write(directory: str | Path, seed: int = 0, null: bool = False) -> list[WrittenFile]:
+def write_demo(directory: str | Path, seed: int = 0, null: bool = False) -> list[WrittenFile]:
     """Write the corpus into a directory; files that are there already must be the same, to the byte."""
     folder = Path(directory)
     files = {name: (rows, text.encode("utf-8")) for name, (rows, text) in _contents(seed, null).items()}

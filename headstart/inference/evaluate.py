@@ -19,7 +19,9 @@ from headstart.data.labels import LabelMap
 from headstart.data.store_building import build_stores
 from headstart.data.token_store import TokenStore
 from headstart.errors import Log
+from headstart.inference.class_scores import LabelReport, report_of
 from headstart.inference.metrics import SCORES, TranslationScores, bleu_and_chrf
+from headstart.inference.mistakes import Mistake, mistakes_in
 from headstart.inference.perplexity import LARGEST_LOSS, batch_for, check_length, fitting_length, language_scores
 from headstart.inference.predict import OnShare, outputs_of
 from headstart.inference.translate import Translator, texts_of
@@ -37,6 +39,7 @@ from headstart.storage.cache import cache_directory
 from headstart.tokenizers.templates import template_of
 
 OnExamples = Callable[[int], None]
+WORST = 10  # of the mistakes, in an answer
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,23 @@ class Evaluation:
 
     metrics: dict[str, float]
     count: int
-    details: dict[str, Any] = dataclasses.field(default_factory=dict)
+    details: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    labels: list[str] = dataclasses.field(default_factory=list)
+    report: LabelReport = dataclasses.field(default_factory=lambda: LabelReport({}), repr=False)
+    mistakes: list[Mistake] = dataclasses.field(default_factory=list, repr=False)
+    """The wrong answers of a fine-tuned run, those that it was surest of first."""
 
     def as_json(self) -> dict[str, Any]:
-        return {"metrics": self.metrics, "count": self.count, **self.details}
+        """As plain values, with the worst of the mistakes."""
+        known: dict[str, Any] = {"metrics": self.metrics, "count": self.count, **self.details}
+        if self.report.intervals:
+            known["intervals"] = self.report.intervals
+            known["mistakes"] = [one._asdict() for one in self.mistakes[:WORST]]
+        if self.report.classes:
+            known["classes"] = [one._asdict() for one in self.report.classes]
+        if self.report.confusion:
+            known["confusion"] = {"labels": self.labels, "counts": self.report.confusion}
+        return known
 
 
 def evaluate_run(
@@ -133,10 +149,10 @@ def evaluate_run(
         outputs = None
         if run.network is not None:
             outputs, _ = labelled_outputs(run.network, rows, machine, length, log, on_share)
-        return Evaluation(dict(SCORES[objective](run.mixed(outputs, rows.whole_texts), targets)), len(rows))
+        return _labelled_evaluation(run, rows, run.mixed(outputs, rows.whole_texts), targets)
     check_length(run, length)
     if objective == "translation":
-        pairs = read_pairs(data, reading or run.config.data)
+        pairs = read_pairs(source_of(data), reading or run.config.data)
         return _evaluate_translation(run, pairs, machine, generation, check_length(run, length), log)
     if objective in ("causal", "masked", "masked-nsp"):
         store = corpus_store(run, data, reading, log)
@@ -145,7 +161,15 @@ def evaluate_run(
         return _evaluate_masked(run, store, machine, length, on_share)
     rows = labelled_set(run, data, reading, log)
     outputs, targets = labelled_outputs(run, rows, machine, length, log, on_share)
-    return Evaluation(dict(SCORES[objective](outputs, targets)), len(rows))
+    return _labelled_evaluation(run, rows, outputs, targets)
+
+
+def _labelled_evaluation(
+    run: LoadedRun | StudyModel, rows: LabelledSet, outputs: np.ndarray, targets: np.ndarray
+) -> Evaluation:
+    objective, labels = run.config.objective, list(run.config.label_names)
+    metrics, report = dict(SCORES[objective](outputs, targets)), report_of(objective, outputs, targets, labels)
+    return Evaluation(metrics, len(rows), {}, labels, report, mistakes_in(rows, outputs, labels))
 
 
 def _evaluate_causal(

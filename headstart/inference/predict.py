@@ -5,6 +5,7 @@ may be larger than memory. A text that is longer than the run's length is cut, a
 """
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
@@ -118,6 +119,28 @@ def of_one_kind(run: LoadedRun | StudyModel, texts: Iterable[GivenText]) -> Iter
         yield text
 
 
+def predicted_rows(
+    run: LoadedRun | StudyModel, rows: Iterable[tuple[Text, dict[str, Any]] | None], machine: Machine
+) -> Iterator[tuple[dict[str, Any], Prediction]]:
+    """Each row with what is predicted for its text, as a table has it: `label`, `p_LABEL` for each label, or `value`.
+
+    A name that the row has already gets `predicted_` before it.
+    """
+    waiting = deque[dict[str, Any]]()
+
+    def texts() -> Iterator[Text | None]:
+        for row in rows:
+            if row is not None:
+                waiting.append(row[1])
+            yield row and row[0]
+
+    for prediction in predict(run, texts(), machine):
+        columns, known = waiting.popleft(), dict(prediction.answer)
+        probabilities = known.pop("probabilities", {})
+        added = {**known, **{f"p_{label}": p for label, p in probabilities.items()}}
+        yield {**columns, **{f"predicted_{k}" if k in columns else k: v for k, v in added.items()}}, prediction
+
+
 def answer(run: LoadedRun | StudyModel, outputs: np.ndarray) -> dict[str, Any]:
     """Probabilities, or a value, with the names that the run knows them by."""
     numbers = plain(outputs)
@@ -185,22 +208,33 @@ def texts_in_file(path: str | Path, reading: Reading = DEFAULT_READING) -> Itera
 
     Lines of standard input (`-`) come as they arrive, with a None where the next is not there.
     """
+    return (row and row[0] for row in rows_in_file(path, reading, keeps_others=False))
+
+
+def rows_in_file(
+    path: str | Path, reading: Reading = DEFAULT_READING, *, keeps_others: bool = True
+) -> Iterator[tuple[Text, dict[str, Any]] | None]:
+    """The texts of a file, as `texts_in_file` has them, each with its row: all columns, in their order."""
     strict = _NoBadRows()
     form = form_of(path)
     if form == "text" and is_stdin(path) and is_live(sys.stdin.buffer):
-        yield from _live_lines(sys.stdin.buffer, str(path), reading)
+        for line in _live_lines(sys.stdin.buffer, str(path), reading):
+            yield None if line is None else (line, {"text": line})
         return
     if form in ("text", "spm"):
         for number, line in enumerate(lines(path, reading), 1):
             if line is None:
                 refuse_long(f"{path}:{number}", strict)
             else:
-                yield spelled(line) if form == "spm" else line
+                text = spelled(line) if form == "spm" else line
+                yield text, {"text": text}
         return
-    for row in rows(path, Columns(reading.text_column), reading, strict):
+    for row in rows(path, Columns(reading.text_column, keeps_others=keeps_others), reading, strict):
         filled = {role: value for role, value in row.values.items() if not isinstance(value, str) or value.strip()}
         texts_in(row._replace(values=filled), strict)  # what is no text is refused there
-        yield (row.values["text"], row.values["text_b"]) if "text_b" in row.values else row.values["text"]
+        columns = {role.removeprefix("="): value for role, value in row.values.items() if role.startswith("=")}
+        one = (row.values["text"], row.values["text_b"]) if "text_b" in row.values else row.values["text"]
+        yield one, columns
 
 
 def _live_lines(stream: BinaryIO, where: str, reading: Reading) -> Iterator[str | None]:

@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from safetensors.torch import save_file
@@ -24,7 +24,7 @@ from headstart.interop.model_card import write_card
 from headstart.interop.tokenizer_files import frame_of_tokenizer, tokenizer_obstacle, without_begin, write_json
 from headstart.planning.parameters import SENTENCE_KINDS
 from headstart.runs.checkpoint import weights_digest, write_tensors
-from headstart.runs.directory import RunDirectory, with_config
+from headstart.runs.directory import RunDirectory, RunResult, with_config
 from headstart.runs.load import LoadedRun, load
 from headstart.runs.study_model import run_of
 from headstart.storage.atomic import atomic_directory, refuse_existing
@@ -56,7 +56,7 @@ def family_of(fields: Fields) -> Family:
 
 def import_huggingface(
     directory: str | Path, out: str | Path, *, pairs: bool = False, length: int | None = None, log: Log = silent
-) -> dict[str, Any]:
+) -> RunResult:
     """Make a run of a checkpoint in a local directory; nothing in it is executed. Returns the run's result.
 
     `pairs` says that a classifier was trained on pairs of texts, which no checkpoint records; `length` is the longest
@@ -87,7 +87,7 @@ def import_huggingface(
     if before.config_file.exists() and (before.read_config(), before.read_result()) == known:
         load(out)  # which says so where it is no longer what was written
         log(f"{out}: imported from the same files before; nothing to do")
-        return result
+        return cast(RunResult, result)
     refuse_existing(out)
     # Written beside it, read again as any run is, and only then renamed.
     with atomic_directory(out, 4 * result["parameters"]) as temporary:
@@ -97,7 +97,7 @@ def import_huggingface(
         run.write_config(config)
         written = run.write_result(result, config)
         load(temporary)
-    return written
+    return cast(RunResult, written)
 
 
 def _read(

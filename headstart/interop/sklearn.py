@@ -11,7 +11,7 @@ import inspect
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -38,7 +38,7 @@ from headstart.interop.text_input import (
     value_errors,
 )
 from headstart.machine import Device, Machine, Precision, choose
-from headstart.runs.directory import RunDirectory, config_bytes, with_config
+from headstart.runs.directory import RunDirectory, RunResult, config_bytes, with_config
 from headstart.runs.load import LoadedRun, load
 from headstart.storage import checksummed_json
 from headstart.training.fit import Console
@@ -52,6 +52,10 @@ _OWN: dict[str, Any] = {
     "model": None, "valid": None, "threads": None, "device": "auto", "precision": "auto", "directory": None,
     "verbose": False, "text_column": None,
 }  # fmt: skip
+_OWN_TYPES: dict[str, Any] = {
+    "model": dict[str, object] | None, "valid": float | None, "threads": int | None, "device": Device,
+    "precision": Precision, "directory": str | Path | None, "verbose": bool, "text_column": TextColumn,
+}  # fmt: skip
 
 # X and y are given, and are no translation: what is about files, pairs of languages and parts of rows is left out.
 _ELSEWHERE = {*Reading.names(), *TranslationOptions.names(), "batch_tokens", "labels", "labels_seed", "valid_bleu"}
@@ -61,6 +65,7 @@ _SETTINGS = {
     for name, setting in fields_of(FinetuneSettings).items()
     if name not in {*_ELSEWHERE, "valid_share", "task", "tokenizer"}
 } | _OWN
+_TYPES = {name: setting.type | None for name, setting in fields_of(FinetuneSettings).items()} | _OWN_TYPES
 
 
 class _OfTexts(BaseEstimator):
@@ -133,11 +138,11 @@ class TextClassifier(ClassifierMixin, _OfTexts):
     # scikit-learn reads the parameters from the constructor's signature.
     __init__.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
         *list(inspect.signature(__init__).parameters.values())[:2],
-        *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
+        *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=_TYPES[name])
           for name, value in _SETTINGS.items() if name != "start"),
     ])  # fmt: skip
 
-    def fit(self, X: Any, y: Any) -> "TextClassifier":
+    def fit(self, X: Sized, y: Sized) -> "TextClassifier":
         """Learn from texts and their labels."""
         texts = texts_of(X, self.text_column)
         y = labels_of(y, texts, type(self).__name__)
@@ -163,7 +168,7 @@ class TextClassifier(ClassifierMixin, _OfTexts):
         self.classes_, self.run_, self._loaded = classes, kept(run), run
         return self
 
-    def _fine_tuned(self, rows: LabelledSet, out: Path) -> tuple[dict[str, Any], LoadedRun]:
+    def _fine_tuned(self, rows: LabelledSet, out: Path) -> tuple[RunResult, LoadedRun]:
         """The same as `headstart finetune`, on rows that are in memory."""
         given = self.get_params(deep=False)
         own = {name: given.pop(name) for name in _OWN if name != "model"}
@@ -178,7 +183,7 @@ class TextClassifier(ClassifierMixin, _OfTexts):
         content = json.dumps([settings, rows.fingerprint], sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Sized) -> np.ndarray:
         """The probability of each class, in the order of `classes_`: (texts, classes)."""
 
         def probabilities(run: LoadedRun, texts: list[Text], machine: Machine) -> np.ndarray:
@@ -189,7 +194,7 @@ class TextClassifier(ClassifierMixin, _OfTexts):
         given = self._computed(X, probabilities)
         return given / given.sum(axis=1, keepdims=True)  # single precision sums to 1 in 7 digits only
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Sized) -> np.ndarray:
         """The likeliest class of each text."""
         likeliest = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[likeliest])
@@ -231,7 +236,7 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):
         tags.transformer_tags.preserves_dtype = []  # texts have none
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> "TextEncoder":
+    def fit(self, X: Sized, y: Sized | None = None) -> "TextEncoder":
         """Read the run; nothing is learned from the texts."""
         texts_of(X, self.text_column)
         if self.pool not in ("mean", "first", "last"):
@@ -243,7 +248,7 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):
         self._n_features_out = run.config.model.width
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Sized) -> np.ndarray:
         """The vectors: (texts, width)."""
 
         def vectors(run: LoadedRun, texts: list[Text], machine: Machine) -> np.ndarray:

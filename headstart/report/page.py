@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headstart import __version__
+from headstart.data.written_tables import is_formula
 from headstart.errors import IntegrityError
 from headstart.report import study_charts, wording
 from headstart.report.chart_parts import arm_marks
@@ -175,9 +176,6 @@ COLUMNS = [
     "high", "p", "p_holm", "chosen", "steps", "epochs", "operations", "error",
 ]  # fmt: skip
 
-# A cell that begins so is a formula to a spreadsheet; the full-width forms count too.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-
 
 def results_csv(study: StudyRecord) -> str:
     """The table of a study: `record` is trial, score or difference, `measure` says what `value` is a share of.
@@ -208,4 +206,4 @@ def _cell(value: Any) -> Any:
     """Numbers stay numbers; text is harmless to the eye and to a spreadsheet."""
     if not isinstance(value, str):
         return value
-    return ("'" if value.lstrip(" ").startswith(_FORMULA) else "") + wording.shown(value)
+    return ("'" if is_formula(value) else "") + wording.shown(value)

@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from headstart.config.run import RunConfig
 from headstart.config.schema import build, fields_of
@@ -25,6 +25,37 @@ _MAY_CHANGE = {f"loop.{name}" for name, setting in fields_of(LoopConfig).items()
 
 # Where the content is that the fingerprint is over: it may have moved.
 _SAME_CONTENT = {"data.corpus", "data.train", "data.valid"}
+
+
+class ImportedFrom(TypedDict, total=False):
+    """What an imported checkpoint said of itself, and its files."""
+
+    family: str
+    sha256: str
+    architectures: list[str] | None
+    model_type: str
+    files: dict[str, str]
+    notes: list[str]
+
+
+class RunResult(TypedDict, total=False):
+    """result.json; which metrics there are depends on the task."""
+
+    objective: str
+    step: int
+    steps: int
+    weights_sha256: str
+    parameters: int
+    skipped: int
+    stopped_early: bool
+    best_step: int | None
+    valid: dict[str, float] | None
+    test: dict[str, float]
+    evaluations: list[dict[str, float]]  # on valid, one after the other
+    counts: dict[str, dict[str, int]]
+    signatures: dict[str, str]  # of BLEU and chrF
+    entropies: dict[str, float]  # of tokens and token pairs of the held-out text
+    imported: ImportedFrom
 
 
 class RunDirectory:

@@ -46,7 +46,7 @@ def create_application(
     application.get("/api/runs", summary=about, response_model=messages.RunsAnswer)(service.runs)
     for name, (summary, answer, more) in _REQUESTS.items():
         route = application.post(f"/api/{name}", summary=summary, response_model=answer, responses=more)
-        route(getattr(service, name))
+        route(getattr(service, name.replace("/", "_")))
     application.get("/api/studies/{name}/report", summary="A study's report", response_class=Response)(service.report)
     application.add_exception_handler(RequestValidationError, _invalid)
     application.add_exception_handler(HTTPException, _http_error)
@@ -72,9 +72,11 @@ _LINES = {
 # The methods of the service that answer a POST.
 _REQUESTS: dict[str, tuple[str, type, dict[int | str, dict[str, Any]]]] = {
     "classify": ("Classify a text with a fine-tuned run", messages.ClassifyAnswer, {}),
+    "classify/batch": ("Classify several texts", messages.ClassifyBatchAnswer, {}),
     "generate": ("Continue a text with a causal run", messages.GenerateAnswer, {200: _LINES}),
     "score": ("The probability of each token of a text under a causal run", messages.ScoreAnswer, {}),
     "translate": ("Translate a text", messages.TranslateAnswer, {}),
+    "translate/batch": ("Translate several texts", messages.TranslateBatchAnswer, {}),
     "attention": ("The attention weights of a run over a text", messages.AttentionAnswer, {}),
 }
 router = APIRouter()

@@ -37,6 +37,9 @@ _WRONG = {
     "greater_than_equal": ("is too small", "give {ge} or more"),
     "less_than": ("is too large", "give less than {lt}"),
     "less_than_equal": ("is too large", "give {le} at most"),
+    "list_type": ("is not a list", "give a list"),
+    "too_long": ("has more than {max_length} entries", "give fewer, in several requests"),
+    "too_short": ("is empty", "give one at least"),
     "literal_error": ("is not one of the choices", "give {expected}"),
 }
 

@@ -10,9 +10,11 @@ from headstart.config.generation import BEAM, LEAST_TEMPERATURE, LEAST_TOP_P, SA
 MOST_CHARACTERS = 20_000
 MOST_TOKENS = 512
 MOST_ALTERNATIVES = 20
+MOST_TEXTS = 64  # at once
 MOST_BEAMS = 10
 ATTENTION_TOKENS = 64
 Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+Texts = Annotated[list[Text], Field(min_length=1, max_length=MOST_TEXTS)]
 RunName = Annotated[str | None, Field(max_length=255, description="Optional where only one run can do it.")]
 
 
@@ -41,6 +43,14 @@ class ClassifyRequest(ScoreRequest):
     attribution: Literal["none", "leave-one-out", "gradient"] = "none"
 
 
+class ClassifyBatchRequest(BaseModel):
+    model_config = _strict(run="tuned", texts=["Un roman magnifique", "Un livre médiocre"])
+
+    run: RunName = None
+    texts: Texts
+    texts_b: Annotated[Texts | None, Field(description="Of a run that reads pairs: as many.")] = None
+
+
 class GenerateRequest(BaseModel):
     model_config = _strict(run="base", prompt="Il était une fois", max_tokens=40, temperature=0.8)
 
@@ -65,6 +75,19 @@ class GenerateRequest(BaseModel):
 class TranslateRequest(ScoreRequest):
     model_config = _strict(run="french", text="A beautiful novel.", beam=5)
 
+    beam: Annotated[int, Field(ge=1, le=MOST_BEAMS)] = BEAM
+    length_penalty: Annotated[float, Field(ge=-10, le=10)] = 1.0
+
+    @property
+    def generation(self) -> GenerationConfig:
+        return GenerationConfig(beam=self.beam, length_penalty=self.length_penalty)
+
+
+class TranslateBatchRequest(BaseModel):
+    model_config = _strict(run="french", texts=["A beautiful novel.", "The end."], beam=5)
+
+    run: RunName = None
+    texts: Texts
     beam: Annotated[int, Field(ge=1, le=MOST_BEAMS)] = BEAM
     length_penalty: Annotated[float, Field(ge=-10, le=10)] = 1.0
 
@@ -155,6 +178,37 @@ class ClassifyAnswer(BaseModel):
     value: float | None = None
     is_cut: bool
     attribution: AttributionAnswer | None
+
+
+class ClassifiedText(BaseModel):
+    """As the answer for one text."""
+
+    label: str | None = None
+    labels: list[str] | None = None
+    probabilities: dict[str, float] | None = None
+    value: float | None = None
+    is_cut: bool
+
+
+class ClassifyBatchAnswer(BaseModel):
+    """An answer for each text, in their order."""
+
+    run: str
+    answers: list[ClassifiedText]
+
+
+class TranslatedText(BaseModel):
+    text: str
+    score: float
+    is_cut: bool
+    notes: list[str]
+
+
+class TranslateBatchAnswer(BaseModel):
+    """A translation of each text, in their order."""
+
+    run: str
+    answers: list[TranslatedText]
 
 
 class Alternative(TargetToken):

@@ -88,6 +88,15 @@ class Service:
             self._batchers[served.name] = Batcher(work, self._most_items)
         return await self._in_time(self._batchers[served.name].submit(item))
 
+    async def _all_in_batch(self, served: ServedRun, work: Callable[..., Any], items: Sequence[Any]) -> list[Any]:
+        """The answers for several items of one request; if one fails, nobody waits for the others."""
+        waiting = [asyncio.ensure_future(self._in_batch(served, work, item)) for item in items]
+        try:
+            return await asyncio.gather(*waiting)
+        finally:
+            for one in waiting:
+                one.cancel()
+
     async def _in_pool(self, work: Callable[[], Result]) -> Result:
         return await self._in_time(self._pool.submit(work))
 
@@ -109,10 +118,7 @@ class Service:
 
     async def classify(self, request: messages.ClassifyRequest) -> Response:
         served, run = await self._run(request.run, "classify")
-        if run.config.pairs != (request.text_b is not None):
-            what = "pairs of texts" if run.config.pairs else "single texts"
-            fix = "give text_b too" if run.config.pairs else "leave text_b out"
-            raise RequestError(400, f"{served.name} was trained on {what}", fix)
+        _refuse_other_pairs(served, run, request.text_b is not None, "text_b")
         item = request.text if request.text_b is None else (request.text, request.text_b)
         prediction = await self._in_batch(served, partial(classified, run, machine=served.machine), item)
         attribution = None
@@ -122,6 +128,24 @@ class Service:
             )
             attribution = (await self._in_pool(attribute)).as_json()
         return _json({"run": served.name, **prediction.answer, "is_cut": prediction.is_cut, "attribution": attribution})
+
+    async def classify_batch(self, request: messages.ClassifyBatchRequest) -> Response:
+        served, run = await self._run(request.run, "classify")
+        texts, seconds = request.texts, request.texts_b
+        _refuse_other_pairs(served, run, seconds is not None, "texts_b")
+        if seconds is not None and len(seconds) != len(texts):
+            raise RequestError(400, f"{len(texts)} texts and {len(seconds)} texts_b", "give as many of both")
+        items = texts if seconds is None else list(zip(texts, seconds, strict=True))
+        predictions = await self._all_in_batch(served, partial(classified, run, machine=served.machine), items)
+        answers = [{**prediction.answer, "is_cut": prediction.is_cut} for prediction in predictions]
+        return _json({"run": served.name, "answers": answers})
+
+    async def translate_batch(self, request: messages.TranslateBatchRequest) -> Response:
+        served, run = await self._run(request.run, "translate")
+        work = partial(translated, Translator.of(run, served.machine))
+        found = await self._all_in_batch(served, work, [(text, request.generation) for text in request.texts])
+        names = messages.TranslatedText.model_fields
+        return _json({"run": served.name, "answers": [{name: one[name] for name in names} for one in found]})
 
     async def translate(self, request: messages.TranslateRequest) -> Response:
         served, run = await self._run(request.run, "translate")
@@ -205,6 +229,13 @@ async def _lines(stream: Stream[TokenStep], notes: list[str]) -> AsyncIterator[d
 def _one_by_one(works: Sequence[Callable[[], Any]]) -> Iterator[tuple[int, Any]]:
     for index, work in enumerate(works):
         yield index, work()
+
+
+def _refuse_other_pairs(served: ServedRun, run: LoadedRun | StudyModel, is_pair: bool, field: str) -> None:
+    if run.config.pairs != is_pair:
+        what = "pairs of texts" if run.config.pairs else "single texts"
+        fix = f"give {field} too" if run.config.pairs else f"leave {field} out"
+        raise RequestError(400, f"{served.name} was trained on {what}", fix)
 
 
 def _json(answer: dict[str, Any]) -> Response:

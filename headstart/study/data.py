@@ -202,7 +202,7 @@ def prepare(
         write_changed(directory / TRAIN_TEXTS, ("\n".join(lines) + "\n").encode("ascii"))  # whatever the encoding is
     corpus = [path for phase in config.pretrain for path in phase.corpus]
     if not corpus and any(arm.kind in (*PRETRAINED, "scratch-long") for arm in arms):
-        fix = "give --corpus, or a base with --start, or --demo plain"
+        fix = "give --corpus, or a base with --start, or --demo=plain"
         raise UserError("nothing to pretrain on", fix=fix, code="missing")
     machine = choose(device, study.precision, study.threads, fast=study.fast)
     if study.fast:
@@ -261,7 +261,7 @@ def labelled_sets(config: StudyConfig, log: Log, tables: Mapping[SplitName, Sour
     """Train, valid and test from their files, or from tables in memory; what is not given is split off train."""
     how, files = config.reading.part(Reading), config.finetune
     if not files.train:
-        fix = "give --train (and --valid, --test), or --demo plain"
+        fix = "give --train (and --valid, --test), or --demo=plain"
         raise UserError("no labelled rows", fix=fix, code="missing")
     sets: dict[SplitName, LabelledSet] = {"train": read_labelled(tables.get("train", files.train), how)}
     splits: tuple[tuple[SplitName, float], ...] = (("test", TEST_SHARE), ("valid", VALID_SHARE))

@@ -308,6 +308,10 @@ class StudyRecord(_Record):
     items: list[Item]
     kept_model: KeptModel | None = None
 
+    def __repr__(self) -> str:
+        arms, budgets = ", ".join(arm.name for arm in self.arms), ", ".join(f"{one:,}" for one in self.budgets)
+        return f"<StudyRecord {self.name}: {arms}; {budgets} labels; seeds: {len(self.seeds)}>"
+
     @property
     def metric_title(self) -> str:
         return {"accuracy": "accuracy", "macro_f1": "macro-F1"}[self.metric]

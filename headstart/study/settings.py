@@ -11,7 +11,7 @@ from headstart.config.schema import build
 from headstart.config.study import StudyConfig
 from headstart.config.toml import read_toml, to_toml
 from headstart.data.readers.sources import weighted_path
-from headstart.demo.corpus import write as write_demo
+from headstart.demo.corpus import write_demo
 from headstart.errors import UserError
 from headstart.runs.directory import RunDirectory
 from headstart.storage.atomic import atomic_write
@@ -74,8 +74,8 @@ def with_start(config: StudyConfig) -> StudyConfig:
     reads: Literal["causal", "masked"] = "causal" if is_causal else "masked"
     objectives: list[str] = study.objectives if has_corpus else [reads]
     if all((objective == "causal") != is_causal for objective in objectives):
-        what = f"the start reads as a {reads} base does, and --objective is {','.join(objectives)}"
-        raise UserError(what, where=study.start, fix=f"give --objective {reads}", code="conflict")
+        what = f"the start reads as a {reads} base does, and --objective={','.join(objectives)}"
+        raise UserError(what, where=study.start, fix=f"give --objective={reads}", code="conflict")
     study = dataclasses.replace(
         study, arms=list(dict.fromkeys([*kinds, "imported"])), objectives=objectives, start_reads=reads
     )

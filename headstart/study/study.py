@@ -26,10 +26,11 @@ from headstart.study.data import StudyData, labelled_sets, prepare, pretraining_
 from headstart.study.design import Pretraining, Trial, check, trials_of
 from headstart.study.execution.ray_workers import TaskResources, import_ray, run_on_ray
 from headstart.study.execution.scheduler import ScheduledTask, TaskResult
-from headstart.study.execution.workers import run_in_processes
+from headstart.study.execution.workers import Interrupted, run_in_processes
 from headstart.study.given_data import given_data
 from headstart.study.model import keep_model
 from headstart.study.recipes.costs import Sizes
+from headstart.study.recipes.plan import time_sentence
 from headstart.study.recipes.recipe import RECIPE, Question, with_recipe
 from headstart.study.recipes.timing import Times, is_timed, retimed
 from headstart.study.record import StudyRecord
@@ -95,7 +96,7 @@ def study(
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise UserError(f"--jobs {jobs}", fix=f"give 1 to {MOST_JOBS:,}")
     if ray_address and engine != "ray":
-        raise UserError("--ray-address without --engine ray", fix="give --engine ray too", code="missing")
+        raise UserError("--ray-address without --engine=ray", fix="give --engine=ray too", code="missing")
     ray_address = ray_address or os.environ.get("RAY_ADDRESS")
     if engine == "ray":
         import_ray(ray_address)  # refused early where it is missing
@@ -113,6 +114,8 @@ def study(
         settings = settings_of(data, asked, fields)
         check_same(directory, settings, has_final_steps=not is_timed(directory))
         log(_summary(data, _tasks(data)))
+        if not (directory / RECIPE).exists() and (time_needed := time_sentence(files, fields, sets, device)):
+            log(time_needed)
         at_once, run = _engine(data, jobs, engine, ray_address)
         execution = _Execution(data, at_once, run, on_progress, log, time.monotonic() - started)
         task_results = {}
@@ -251,4 +254,7 @@ class _Execution:
             report()
 
         report()
-        return self._engine(chosen, work, self._jobs, on_share=on_share, on_result=on_result, log=self._log)
+        try:
+            return self._engine(chosen, work, self._jobs, on_share=on_share, on_result=on_result, log=self._log)
+        except Interrupted as stopped:
+            raise stopped.counted(sum(map(_is_done, tasks)), len(tasks)) from None

@@ -25,7 +25,7 @@ from headstart.errors import IntegrityError, RunFailed
 from headstart.inference.evaluate import labelled_outputs
 from headstart.inference.predict import OnShare
 from headstart.machine import Machine, choose
-from headstart.runs.directory import finite
+from headstart.runs.directory import RunResult, finite
 from headstart.runs.linear import features as linear_features
 from headstart.runs.load import load
 from headstart.storage import checksummed_json
@@ -254,7 +254,7 @@ def _finetune(
     out: Path,
     machine: Machine,
     on_step: Callable[[Progress], None],
-) -> dict[str, Any]:
+) -> RunResult:
     steps, epoch = trial_steps(data, trial)
     config, arm, sets, metric = data.config.finetune, trial.arm, data.sets(), data.metric
     seeds = Seeds.of(data.config.study.seed, trial.seed)

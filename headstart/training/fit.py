@@ -5,7 +5,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
@@ -19,7 +19,7 @@ from headstart.machine import Machine
 from headstart.model.model import Model
 from headstart.objectives.objective import Objective
 from headstart.runs.checkpoint import clean, fault, refuse_not_finite, weights_digest, write_tensors
-from headstart.runs.directory import MetricsFile, RunDirectory, identity_of
+from headstart.runs.directory import MetricsFile, RunDirectory, RunResult, identity_of
 from headstart.runs.load import LoadedRun
 from headstart.runs.shards import whole_model
 from headstart.storage.atomic import atomic_file
@@ -100,13 +100,13 @@ def run_session(out: str | Path, machine: Machine, console: Console) -> Iterator
             raise DeviceLost(what, where=run.path, fix=fix) from error
 
 
-def fit(task: TrainingTask, session: Session, override_resume: bool = False) -> dict[str, Any]:
+def fit(task: TrainingTask, session: Session, override_resume: bool = False) -> RunResult:
     """Train to the end and write the result; a finished run is only read. The first rank reads and writes files."""
     run, machine, console = session.run, session.machine, session.console
     ranks, model = machine.ranks, task.model
     known = ranks.first(lambda: _start_run(task, session, override_resume))
     if known["result"] is not None:
-        return dict(known["result"])
+        return cast(RunResult, dict(known["result"]))
     config = _with_steps(task.config, known["steps"])
     machine.prepare()
     is_sharded = ranks.first(lambda: must_shard(config, machine, allocated=NUMBER_BYTES * _numbers(model)))
@@ -153,7 +153,7 @@ def fit(task: TrainingTask, session: Session, override_resume: bool = False) -> 
             shutil.rmtree(run.path / "checkpoints", ignore_errors=True)
         return written
 
-    return ranks.first(write_result)
+    return cast(RunResult, ranks.first(write_result))
 
 
 def _result(

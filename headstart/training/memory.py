@@ -64,7 +64,7 @@ def must_shard(config: RunConfig, machine: Machine, allocated: int) -> bool:
     has_muon = config.optimizer.optimizer != "adamw"
     if has_muon or config.loop.unfreeze_every:
         what = "Muon, which needs whole matrices" if has_muon else "--unfreeze-every"
-        fix = f"{'--optimizer adamw' if has_muon else 'leave it out'}, or --shard never where the model fits whole"
+        fix = f"{'--optimizer=adamw' if has_muon else 'leave it out'}, or --shard=never where the model fits whole"
         raise UserError(f"a sharded model with {what}", fix=fix, code="unsupported")
     return True
 

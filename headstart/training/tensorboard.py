@@ -27,7 +27,7 @@ def require(track: Tracker | None) -> None:
         importlib.import_module("tensorboard.summary.writer.record_writer")
         importlib.import_module("tensorboard.compat.proto.event_pb2")
     except Exception as error:  # not there, or broken by another version of protobuf
-        what = f"--track tensorboard needs the package tensorboard ({error})"
+        what = f"--track=tensorboard needs the package tensorboard ({error})"
         raise UserError(what, fix="pip install 'headstart[tensorboard]'", code="no-package") from error
 
 

@@ -1,5 +1,6 @@
 """`headstart evaluate` and `headstart compare`: what they print, and what they refuse."""
 
+import csv
 import json
 
 import pytest
@@ -146,3 +147,57 @@ def test_compare_two_translators(cli):
     assert code == 0
     assert "chrf, second minus first" in out
     assert "bootstrap p" in out
+
+
+# ---- what is behind the scores ------------------------------------------------------------------------------
+
+
+def test_evaluate_shows_intervals_classes_confusion_and_the_worst_mistakes(cli, tmp_path):
+    data, run = tiny_runs.files()["classification", "test"], tiny_runs.path_of("classification")
+    table, picture = tmp_path / "mistakes.csv", tmp_path / "confusion.svg"
+    code, out, _ = cli("evaluate", run, "--data", data, "--mistakes", table, "--picture", picture)
+    assert code == 0
+    expected = evaluate_run(tiny_runs.run_of("classification"), data, tiny_runs.MACHINE)
+    low, high = expected.report.intervals["accuracy"]
+    assert f"{expected.metrics['accuracy']:.4f}   {low:.4f} to {high:.4f}" in out
+    lines = [line.split() for line in out.splitlines()]
+    for label, row in zip(expected.labels, expected.report.confusion, strict=True):
+        assert [label, *map(str, row)] in lines
+    assert expected.mistakes, "a run of four steps is not always right"
+    assert expected.mistakes[0].text[:60] in out
+    assert picture.read_text().startswith("<?xml")
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == [one.text for one in expected.mistakes]
+    assert all(row["label"] != row["predicted"] for row in rows)
+    assert [float(row["confidence"]) for row in rows] == sorted((float(r["confidence"]) for r in rows), reverse=True)
+
+
+def test_the_same_as_json(cli, tmp_path):
+    data, run = tiny_runs.files()["classification", "test"], tiny_runs.path_of("classification")
+    code, out, _ = cli("evaluate", run, "--data", data, "--json", "--mistakes", tmp_path / "mistakes.jsonl")
+    found = json.loads(out)
+    assert code == 0
+    assert sum(map(sum, found["confusion"]["counts"])) == found["count"] == 30
+    assert [one["label"] for one in found["classes"]] == found["confusion"]["labels"]
+    assert found["intervals"]["macro_f1"][0] <= found["metrics"]["macro_f1"] <= found["intervals"]["macro_f1"][1]
+    assert len(found["mistakes"]) <= 10
+    written = [json.loads(line) for line in (tmp_path / "mistakes.jsonl").read_text().splitlines()]
+    assert [one["text"] for one in written[:10]] == [one["text"] for one in found["mistakes"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "flags", "said"),
+    [
+        ("causal", "valid", ("--mistakes", "m.csv"), "--mistakes"),
+        ("regression", ("regression", "test"), ("--picture", "p.svg"), "--picture"),
+        ("classification", ("classification", "test"), ("--picture", "p.jpg"), ".png"),
+        ("classification", ("classification", "test"), ("--mistakes", "m.xlsx"), ".jsonl"),
+    ],
+)
+def test_what_a_run_cannot_show_is_refused_before_it_is_evaluated(cli, tmp_path, monkeypatch, kind, data, flags, said):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = cli("evaluate", tiny_runs.path_of(kind), "--data", tiny_runs.files()[data], *flags)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert list(tmp_path.iterdir()) == []

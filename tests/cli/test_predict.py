@@ -1,5 +1,6 @@
 """`headstart predict` and `headstart embed`: what they print, and what they refuse."""
 
+import csv
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import tiny_runs
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from headstart.cli.predict import is_file
 from headstart.data.readers import files
 from headstart.inference.predict import predict, texts_in_file
 
@@ -145,3 +147,90 @@ def test_embed_refuses_an_out_that_cannot_be_before_it_starts(cli, tmp_path):
         code, out, err = cli("embed", run, "nowhere.txt", *extra)
         assert (code, out) == (2, "")
         assert err.startswith(f"headstart {message}")
+
+
+# ---- a text instead of a file, and rows that keep their columns ---------------------------------------------
+
+
+def test_predict_takes_a_text(cli):
+    code, out, _ = cli("predict", tiny_runs.path_of("classification"), "une belle histoire, et/ou la fin.")
+    assert code == 0
+    (found,) = json_lines(out)
+    assert found == headstart_answer("une belle histoire, et/ou la fin.")
+
+
+def headstart_answer(text):
+    (expected,) = predict(tiny_runs.run_of("classification"), [text], tiny_runs.MACHINE)
+    return expected.answer
+
+
+@pytest.mark.parametrize(
+    "argument", ["nowhere.csv", "nowhere.txt", "my rows.JSONL.gz", "folder/nowhere", "/nowhere", "letter.docx"]
+)
+def test_what_looks_like_a_file_is_never_a_text(cli, argument):
+    assert is_file(argument)
+    code, out, err = cli("predict", tiny_runs.path_of("classification"), argument)
+    assert (code, out) == (2, "")
+    assert argument in err
+
+
+@pytest.mark.parametrize("argument", ["Un roman", "et/ou bien", "Fin.", "3.5", "J'ai lu reviews.txt hier", ""])
+def test_what_does_not_is_a_text(argument):
+    assert not is_file(argument)
+
+
+def test_a_file_that_exists_is_one_whatever_its_name(tmp_path):
+    (tmp_path / "un roman").write_text("le livre\n")
+    assert is_file(str(tmp_path / "un roman"))
+    assert is_file("-")
+
+
+def test_scored_rows_keep_their_columns_and_their_order(cli, tmp_path):
+    texts = ["une belle histoire", "le livre, encore", "=la fin"]
+    rows = [{"id": f"00{n}", "text": text, "note": "-3"} for n, text in enumerate(texts)]
+    source = tmp_path / "rows.csv"
+    with source.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, ["id", "text", "note"])
+        table.writeheader()
+        table.writerows(rows)
+    code, out, err = cli("predict", tiny_runs.path_of("classification"), source, "--out", tmp_path / "scored.csv")
+    assert (code, out) == (0, "")
+    assert "3 rows" in err
+    with (tmp_path / "scored.csv").open(newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    assert list(found[0]) == ["id", "text", "note", "label", "p_non", "p_oui"]
+    assert [row["id"] for row in found] == ["000", "001", "002"]
+    assert [row["text"] for row in found] == [*texts[:2], "'=la fin"]
+    assert {row["note"] for row in found} == {"-3"}
+    for row, text in zip(found, texts, strict=True):
+        expected = headstart_answer(text)
+        assert row["label"] == expected["label"]
+        assert float(row["p_oui"]) == pytest.approx(expected["probabilities"]["oui"], rel=1e-5)
+
+
+def test_a_column_that_is_there_keeps_its_name(cli, tmp_path):
+    data = tiny_runs.files()["classification", "test"]
+    code, _, _ = cli("predict", tiny_runs.path_of("classification"), data, "--out", tmp_path / "scored.jsonl")
+    assert code == 0
+    rows = json_lines((tmp_path / "scored.jsonl").read_text())
+    assert [(row["text"], row["label"]) for row in rows] == [
+        (row["text"], row["label"]) for row in json_lines(data.read_text())
+    ]
+    assert all(row["predicted_label"] in ("oui", "non") for row in rows)
+
+
+@pytest.mark.parametrize(("kind", "column"), [("multilabel", "labels"), ("regression", "value")])
+def test_other_tasks_add_their_own_columns(cli, tmp_path, kind, column):
+    (tmp_path / "t.txt").write_text("le livre\n\nla fin\n")
+    code, _, _ = cli("predict", tiny_runs.path_of(kind), tmp_path / "t.txt", "--out", tmp_path / "scored.tsv")
+    assert code == 0
+    with (tmp_path / "scored.tsv").open(newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file, delimiter="\t"))
+    assert [row["text"] for row in found] == ["le livre", "", "la fin"]
+    assert all(row[column] for row in found)
+
+
+def test_an_out_that_cannot_be_written_is_refused_before_the_run_is_read(cli, tmp_path):
+    code, _, err = cli("predict", tmp_path / "no-run", "le livre", "--out", tmp_path / "scored.xlsx")
+    assert code == 2
+    assert ".csv" in err

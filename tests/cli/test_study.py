@@ -6,13 +6,9 @@ import json
 import pytest
 import synthetic_study
 from commands import invoke
-from expected_errors import refused
 from small_study import MODEL, small_config, write_files
 
 from headstart.cli.main import run as headstart
-from headstart.cli.options import Common
-from headstart.cli.study import STUDY, starting_config, with_flags
-from headstart.config.study import FinetunePart, PretrainPart, StudyConfig, StudyPart
 from headstart.config.toml import to_toml
 from headstart.report.page import report_page
 from headstart.study.record import StudyRecord
@@ -34,14 +30,6 @@ def study_file(tmp_path_factory):
     settings = {**dataclasses.asdict(config), "model": MODEL}
     (directory / "STUDY.toml").write_text(to_toml(settings))
     return directory / "STUDY.toml"
-
-
-def test_a_flag_wins_over_the_file_even_with_its_default_value():
-    config = StudyConfig(study=StudyPart(seed=5, precision="fp32"))
-    asked = with_flags(config, {}, {}, None, [], Common(seed=0, precision="auto")).study
-    assert (asked.seed, asked.precision) == (0, "auto")
-    kept = with_flags(config, {}, {}, None, [], Common()).study
-    assert (kept.seed, kept.precision) == (5, "fp32")
 
 
 def test_a_study_ends_with_verdict_table_and_report(study_file, tmp_path, capsys):
@@ -133,48 +121,23 @@ def test_a_study_file_given_as_a_config_is_told_where_it_goes(study_file, capsys
     assert f"headstart study {study_file}" in err.replace("\n", "")
 
 
-# ---- flags win over the file, each in its part -------------------------------------------------------------
+# ---- the plan, and nothing else ------------------------------------------------------------------------------
 
 
-def changed(config, reading=None, more=(), common=None, **given):
-    return with_flags(config, given, reading or {}, None, list(more), common or Common())
-
-
-def test_a_flag_goes_to_its_part():
-    config = StudyConfig(pretrain=[PretrainPart(steps=9), PretrainPart(steps=8)])
-    found = changed(
-        config, reading={"text_column": "review", "documents": "line"}, budgets=(50, 200), objective=("masked",),
-        batch=4, pretrain_epochs=2.0, length=64, learning_rates=(1e-4,), tokenizer="tok", seeds=2,
-    )  # fmt: skip
-    assert (found.study.budgets, found.study.objectives, found.study.seeds) == ([50, 200], ["masked"], 2)
-    assert [(phase.epochs, phase.steps, phase.length, phase.documents) for phase in found.pretrain] == [
-        (2.0, 0, 64, "line")
-    ] * 2
-    assert (found.finetune.batch, found.finetune.length, found.finetune.learning_rates) == (4, 64, [1e-4])
-    assert (found.tokenizer.tokenizer, found.reading.text_column) == ("tok", "review")
-
-
-def test_what_is_not_given_stays():
-    config = StudyConfig(study=StudyPart(seeds=7), finetune=FinetunePart(batch=3))
-    assert changed(config) == config
-    assert STUDY.given() == {}
-
-
-def test_more_arms_are_added_once():
-    assert changed(StudyConfig(), more=["shuffled", "majority"]).study.arms[-1] == "shuffled"
-    assert changed(StudyConfig(), arms=("tfidf",), more=["shuffled"]).study.arms == ["tfidf", "shuffled"]
-
-
-def test_where_a_study_begins(tmp_path):
-    assert starting_config(None, None, {})[0].study.demo == "plain"
-    assert starting_config(None, None, {"demo": "null"})[0].study.demo == "null"
-    assert starting_config(None, ["a.txt"], {"train": "t.csv"})[0].pretrain[0].corpus == ["a.txt"]
-    (tmp_path / "s.toml").write_text('[model]\nwidth = 8\n[[pretrain]]\ncorpus = ["b.txt"]\n')
-    config, model = starting_config(tmp_path / "s.toml", None, {})
-    assert (config.pretrain[0].corpus, model) == (["b.txt"], {"width": 8})
-    assert starting_config(tmp_path / "s.toml", ["c.txt"], {})[0].pretrain[0].corpus == ["c.txt"]
-    with refused("conflict", "--demo", "--corpus", "--train"):
-        starting_config(None, ["a.txt"], {"demo": "plain"})
+def test_a_plan_names_the_tasks_and_their_time_and_leaves_nothing(study_file, tmp_path, capsys):
+    words = ["study", str(study_file), "--seeds", "2", "--out", str(tmp_path / "s"), "--plan"]
+    code, out, _ = run(words, capsys)
+    assert code == 0
+    assert not (tmp_path / "s").exists()
+    rows = {line.split("  ")[0]: line.split() for line in out.splitlines()}
+    assert rows["pretraining, causal"][2:4] == ["1", "12"]
+    assert rows["finetuned, 10 labels"][3] == "2", "seeds"
+    assert "In all about" in out
+    code, out, _ = run([*words, "--json"], capsys)
+    assert {part["name"] for part in json.loads(out)["forecast"]["parts"]} >= {
+        "majority, 10 labels",
+        "scratch, 10 labels",
+    }
 
 
 # ---- the report, written again -----------------------------------------------------------------------------

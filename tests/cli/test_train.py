@@ -160,7 +160,7 @@ def test_flags_of_a_translation_reach_the_run(capsys, tmp_path):
 def test_flags_for_labels_are_refused(capsys, tmp_path, flags):
     answer = tune(capsys, tmp_path / "run", *flags)
     assert answer.code == 2
-    assert "with --task translation" in answer.err
+    assert "with --task=translation" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_flags_for_translation_are_refused_elsewhere(capsys, tmp_path, flags, ta
     command = ["finetune", "--task", task, "--train", "nowhere.tsv", "--out", str(tmp_path / "run")]
     answer = invoke(capsys, [*command, *flags])
     assert answer.code == 2
-    assert f"{flags[0]} with --task {task}" in answer.err
+    assert f"{flags[0]} with --task={task}" in answer.err
     assert not (tmp_path / "run").exists()
 
 

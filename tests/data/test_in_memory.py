@@ -300,7 +300,7 @@ def test_finetuning_takes_the_splits_of_a_dict(tmp_path):
     result = tune(splits, tmp_path / "run")
     assert set(result) >= {"valid", "test"}
     assert headstart.load(tmp_path / "run").config.label_names == ["non", "oui"]
-    scores = evaluate_run(headstart.load(tmp_path / "run"), splits["test"], tiny_runs.MACHINE).metrics
+    scores = evaluate_run(headstart.load(tmp_path / "run").loaded, splits["test"], tiny_runs.MACHINE).metrics
     assert scores["accuracy"] == pytest.approx(result["test"]["accuracy"])
 
 

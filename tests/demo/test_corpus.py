@@ -148,7 +148,7 @@ def test_the_null_variant_has_the_labelled_reviews_of_the_other(labelled):
 
 @pytest.mark.slow
 def test_the_whole_corpus_is_written_with_its_sizes(tmp_path):
-    sizes = {file.name: file.rows for file in demo.write(tmp_path)}
+    sizes = {file.name: file.rows for file in demo.write_demo(tmp_path)}
     del sizes["README.md"]
     assert sizes == {
         "unlabelled.txt": 20_000, "train.jsonl": 1600, "valid.jsonl": 400, "test.jsonl": 2000,
@@ -213,7 +213,7 @@ def test_unlabelled_text_helps_few_labels_and_in_the_null_variant_does_not():
 
 
 def test_the_files_hold_the_reviews_and_the_pairs(small_demo, tmp_path):
-    files = demo.write(tmp_path / "new" / "demo", seed=4)
+    files = demo.write_demo(tmp_path / "new" / "demo", seed=4)
     assert [file.name for file in files] == NAMES
     assert sorted(path.name for path in (tmp_path / "new" / "demo").iterdir()) == sorted(NAMES)
     lines = {name: (tmp_path / "new" / "demo" / name).read_text().splitlines() for name in NAMES}
@@ -229,8 +229,8 @@ def test_the_files_hold_the_reviews_and_the_pairs(small_demo, tmp_path):
 
 
 def test_the_variants_share_all_files_but_the_unlabelled_text_and_the_readme(small_demo, tmp_path):
-    demo.write(tmp_path / "normal")
-    demo.write(tmp_path / "null", null=True)
+    demo.write_demo(tmp_path / "normal")
+    demo.write_demo(tmp_path / "null", null=True)
     differing = {
         name for name in NAMES if (tmp_path / "normal" / name).read_bytes() != (tmp_path / "null" / name).read_bytes()
     }
@@ -238,19 +238,19 @@ def test_the_variants_share_all_files_but_the_unlabelled_text_and_the_readme(sma
 
 
 def test_writing_again_changes_nothing_and_mends_what_is_missing(small_demo, tmp_path):
-    demo.write(tmp_path)
+    demo.write_demo(tmp_path)
     before = {name: (tmp_path / name).stat().st_mtime_ns for name in NAMES}
-    assert not any(file.fresh for file in demo.write(tmp_path))
+    assert not any(file.fresh for file in demo.write_demo(tmp_path))
     assert {name: (tmp_path / name).stat().st_mtime_ns for name in NAMES} == before
     (tmp_path / "valid.jsonl").unlink()
-    assert [file.name for file in demo.write(tmp_path) if file.fresh] == ["valid.jsonl"]
+    assert [file.name for file in demo.write_demo(tmp_path) if file.fresh] == ["valid.jsonl"]
 
 
 def test_other_files_of_these_names_are_refused_and_kept(small_demo, tmp_path):
     (tmp_path / "train.jsonl").write_text("mine\n")
     (tmp_path / "notes.txt").write_text("mine too\n")
     with refused("exists", "train.jsonl"):
-        demo.write(tmp_path)
+        demo.write_demo(tmp_path)
     assert (tmp_path / "train.jsonl").read_text() == "mine\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "train.jsonl"]
 
@@ -264,21 +264,21 @@ def test_a_full_disk_leaves_nothing_half_made(small_demo, tmp_path, monkeypatch)
 
     monkeypatch.setattr(os, "fsync", full)
     with refused("disk-full", by=TryAgain):
-        demo.write(tmp_path)
+        demo.write_demo(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_writer_left_is_removed(small_demo, tmp_path):
     (tmp_path / ".tmp-train.jsonl-1-1").write_text('{"text": "Un ré')
     (tmp_path / ".tmp-README.md-1-1").write_text("# The emb")
-    demo.write(tmp_path)
+    demo.write_demo(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(NAMES)
 
 
 def test_a_file_in_the_place_of_the_directory_is_refused(small_demo, tmp_path):
     (tmp_path / "demo").write_text("")
     with refused("no-file", str(tmp_path / "demo")):
-        demo.write(tmp_path / "demo")
+        demo.write_demo(tmp_path / "demo")
 
 
 # ---- reviews

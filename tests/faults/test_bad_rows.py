@@ -20,7 +20,7 @@ def message_of(path, code="bad-row", reader=read_labelled, **options):
         reader(path, **options)
     assert caught.value.exit_code == 2
     assert caught.value.fix
-    return str(caught.value)
+    return caught.value.text
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def message_of(path, code="bad-row", reader=read_labelled, **options):
         ('{"text": "a\\ud800", "label": 1}', "lone surrogate", "'\\ud800'"),
         ('{"text": "a", "label": null}', "empty label", "'label'"),
         ('{"text": "a", "label": " "}', "empty label", "'label'"),
-        ('{"text": "a", "label": 1.5}', "not a label", "--task regression"),
-        ('{"text": "a", "label": ["x"]}', "not a label", "--task multilabel"),
+        ('{"text": "a", "label": 1.5}', "not a label", "--task=regression"),
+        ('{"text": "a", "label": ["x"]}', "not a label", "--task=multilabel"),
         ('{"text": "a", "label": {"x": 1}}', "not a label", '{"x": 1}'),
         ('{"text": "a", "label": "\\udfff"}', "lone surrogate", "'label'"),
         ('{"text_a": "a", "text_b": "b", "label": 1}', "missing column", "2 "),
@@ -136,7 +136,7 @@ def test_a_missing_column_names_those_there_are_and_the_nearest(tmp_path, name):
     message = message_of(tmp_path / name, "unknown-name", reading=Reading(skip_bad_rows=True))
     assert '"texte", "label"' in message
     assert "'texte'?" in message
-    assert "--text-column 1 --label-column 2" in message
+    assert "--text-column=1 --label-column=2" in message
 
 
 @pytest.mark.parametrize(

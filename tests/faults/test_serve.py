@@ -34,7 +34,7 @@ from headstart.serve.messages import MOST_CHARACTERS, MOST_TOKENS
 from headstart.serve.security import Access, Limits, SecurityMiddleware
 
 TEXT = {"text": "un livre."}
-ROUTES = ("classify", "generate", "score", "translate", "attention")
+ROUTES = ("classify", "generate", "score", "translate", "attention", "classify/batch", "translate/batch")
 
 
 @pytest.fixture(scope="module")
@@ -551,7 +551,7 @@ def test_a_server_that_ends_breaks_off_in_order(is_begun):
 
 KEYS = (
     "run", "text", "text_b", "attribution", "prompt", "max_tokens", "temperature", "top_k", "top_p", "seed",
-    "alternatives", "stream", "beam", "length_penalty", "target",
+    "alternatives", "stream", "beam", "length_penalty", "target", "texts", "texts_b",
 )  # fmt: skip
 NUMBERS = st.one_of(
     st.integers(-(10**30), 10**30),
@@ -575,7 +575,8 @@ OBJECTS = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=5)
 def requests(draw):
     """A route, and a body from nearly right to not JSON at all."""
     route = draw(st.sampled_from(ROUTES))
-    right = {"run": RUNS.get(route, "causal"), "prompt" if route == "generate" else "text": "un livre."}
+    name = {"generate": "prompt"}.get(route, "texts" if "batch" in route else "text")
+    right = {"run": RUNS.get(route.split("/")[0], "causal"), name: ["un livre."] if name == "texts" else "un livre."}
     right |= {"max_tokens": 2, "stream": draw(st.booleans())} if route == "generate" else {}
     nearly_right = OBJECTS.map(lambda wrong: {**right, **wrong})
     body = draw(st.one_of(nearly_right, OBJECTS, VALUES, st.binary(max_size=40)))

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from small_study import MODEL, small_config, write_files
 
-import headstart
+from headstart.study.study import study as run_study
 
 PROGRAM = """
 import sys
 from pathlib import Path
 from small_study import MODEL, files_in, small_config
-import headstart
-headstart.study(small_config(files_in(Path(sys.argv[1])), **CHANGES), out=sys.argv[2], model=MODEL, jobs=2)
+from headstart.study.study import study as run_study
+run_study(small_config(files_in(Path(sys.argv[1])), **CHANGES), out=sys.argv[2], model=MODEL, jobs=2)
 """
 CHANGES = {"arms": ["tfidf", "lsa", "scratch", "finetuned", "combined"], "budgets": [10], "seeds": 2}
 
@@ -34,7 +34,7 @@ def started(files, out):
 @pytest.mark.parametrize("whole_group", [True, False], ids=["with its workers", "alone"])
 def test_killed_again_and_again_it_ends_with_the_same_study_json(tmp_path, whole_group):
     files = write_files(tmp_path / "files")
-    headstart.study(small_config(files, **CHANGES), out=tmp_path / "whole", model=MODEL, jobs=2)
+    run_study(small_config(files, **CHANGES), out=tmp_path / "whole", model=MODEL, jobs=2)
     out, rng, kills = tmp_path / "killed", random.Random(f"study {whole_group}"), 0
     while True:
         study = started(str(tmp_path / "files"), str(out))
@@ -55,7 +55,7 @@ def test_killed_again_and_again_it_ends_with_the_same_study_json(tmp_path, whole
 @pytest.mark.slow
 def test_asked_to_stop_it_saves_and_leaves_with_the_signals_code(tmp_path):
     files = write_files(tmp_path / "files")
-    headstart.study(small_config(files, **CHANGES), out=tmp_path / "whole", model=MODEL, jobs=2)
+    run_study(small_config(files, **CHANGES), out=tmp_path / "whole", model=MODEL, jobs=2)
     study = started(str(tmp_path / "files"), str(tmp_path / "stopped"))
     deadline = time.monotonic() + 120
     while not (tmp_path / "stopped" / "pretrain").exists() and time.monotonic() < deadline:

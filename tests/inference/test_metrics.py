@@ -1,10 +1,13 @@
 """Metrics, by hand."""
 
+import warnings
+
 import numpy as np
 import pytest
 import small
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
+from sklearn.metrics import balanced_accuracy_score
 
 from headstart.inference.metrics import (
     bleu_and_chrf,
@@ -78,3 +81,14 @@ def test_the_paired_bootstrap_is_sacrebleus_with_the_interval_of_the_difference(
     (low, high) = found["bleu"][1:3]
     turned = paired_bootstrap(second, first, references)["bleu"]
     assert (turned.low, turned.high) == pytest.approx((-high, -low))
+
+
+def test_balanced_accuracy_is_scikit_learns_also_where_a_class_is_only_predicted():
+    targets, predicted = np.array([0, 0, 1, 1, 1]), np.array([0, 2, 1, 1, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = balanced_accuracy_score(targets, predicted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = classification_scores(np.eye(3)[predicted], targets)
+    assert found["balanced_accuracy"] == pytest.approx(expected)

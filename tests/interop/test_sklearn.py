@@ -379,7 +379,7 @@ def test_a_kept_run_is_found_again_and_is_a_run_like_any_other(tmp_path):
     assert (run / "weights.safetensors").stat().st_mtime_ns == written
     assert headstart.load(run).config.label_names == ["non", "oui"]
     assert headstart.load(run).config.data.train == "X"
-    assert learner.result_["weights_sha256"] == headstart.load(run).digest
+    assert learner.result_["weights_sha256"] == headstart.load(run).loaded.digest
 
 
 def test_fit_leaves_torch_as_it_was():

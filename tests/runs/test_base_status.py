@@ -7,7 +7,7 @@ import checksummed
 import pytest
 import tiny_runs
 
-from headstart.demo.corpus import write as write_demo
+from headstart.demo.corpus import write_demo
 from headstart.runs.base_status import base_status, base_warning, judged, slope
 from headstart.training.tasks.pretrain import pretrain
 

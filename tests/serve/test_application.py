@@ -350,11 +350,11 @@ def test_every_route_is_described_with_an_example(served):
     paths = {path for path in described["paths"] if path.startswith("/api/")}
     assert paths == {
         "/api/runs", "/api/classify", "/api/generate", "/api/score", "/api/translate", "/api/attention",
-        "/api/studies/{name}/report",
+        "/api/studies/{name}/report", "/api/classify/batch", "/api/translate/batch",
     }  # fmt: skip
     for path in paths:
         if "post" in described["paths"][path]:
-            name = path.removeprefix("/api/").capitalize() + "Request"
+            name = path.removeprefix("/api/").title().replace("/", "") + "Request"
             assert described["components"]["schemas"][name]["examples"], name
 
 
@@ -401,3 +401,45 @@ def test_requests_that_arrive_together_get_their_own_answers(served):
         for text, (status, answer) in zip(texts, pool.map(ask, texts), strict=True):
             assert status == 200
             assert answer["probabilities"]["oui"] == pytest.approx(expected[text], abs=1e-6)
+
+
+# ---- several texts in one request ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["classification", "multilabel", "regression"])
+def test_several_texts_are_answered_in_their_order_as_each_alone(served, kind):
+    texts = [TEXT, "livre", TEXT * 9, "", "la fin"]
+    status, found = served.post("/api/classify/batch", run=kind, texts=texts)
+    assert (status, found["run"]) == (200, kind)
+    alone = [served.post("/api/classify", run=kind, text=text)[1] for text in texts]
+    for answer, one in zip(found["answers"], alone, strict=True):
+        assert answer["is_cut"] == one["is_cut"]
+        if kind == "regression":
+            assert answer["value"] == pytest.approx(one["value"], abs=1e-5)
+        else:
+            assert answer["probabilities"] == pytest.approx(one["probabilities"], abs=1e-5)
+    messages.ClassifyBatchAnswer.model_validate(found)
+
+
+def test_several_pairs_are_of_as_many_texts(served):
+    status, found = served.post("/api/classify/batch", run="pairs", texts=["a", "b"], texts_b=["c", "d"])
+    assert (status, len(found["answers"])) == (200, 2)
+    for wrong in ({"texts_b": ["c"]}, {}):
+        status, found = served.post("/api/classify/batch", run="pairs", texts=["a", "b"], **wrong)
+        assert status == 400
+        assert "texts_b" in str(found["error"])
+
+
+def test_several_texts_are_translated(served):
+    texts = ["a good book", "", "the end"]
+    status, found = served.post("/api/translate/batch", texts=texts, beam=2)
+    assert status == 200
+    alone = [served.post("/api/translate", text=text, beam=2)[1] for text in texts]
+    assert [one["text"] for one in found["answers"]] == [one["text"] for one in alone]
+    messages.TranslateBatchAnswer.model_validate(found)
+
+
+def test_too_many_texts_are_refused(served):
+    status, found = served.post("/api/classify/batch", run="classification", texts=["x"] * 65)
+    assert status == 422
+    assert "texts" in found["error"]["what"]

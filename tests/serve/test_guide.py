@@ -11,6 +11,8 @@ import synthetic_study
 import tiny_runs
 import translators
 
+from headstart.serve.application import _REQUESTS
+
 GUIDE = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^curl .*", GUIDE, re.MULTILINE)
 
@@ -44,5 +46,5 @@ def test_every_curl_is_answered(served, line):
 
 
 def test_every_route_is_in_the_guide():
-    for route in ("runs", "classify", "generate", "score", "translate", "attention", "studies/mine/report"):
-        assert any(f"/api/{route}" in line for line in LINES), route
+    for route in ("runs", *_REQUESTS, "studies/mine/report"):
+        assert any(f"/api/{route} " in f"{line} " for line in LINES), route

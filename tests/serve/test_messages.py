@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from headstart.serve import messages
-from headstart.serve.messages import ClassifyRequest, GenerateRequest, TranslateRequest
+from headstart.serve.messages import ClassifyBatchRequest, ClassifyRequest, GenerateRequest, TranslateRequest
 
 REQUESTS = [kind for name, kind in vars(messages).items() if name.endswith("Request")]
 
@@ -31,6 +31,7 @@ def test_an_unknown_key_is_refused(kind):
         (GenerateRequest, "seed", [0, 2**63 - 1], [-1, 2**63]),
         (TranslateRequest, "beam", [1, 10], [0, 11]),
         (ClassifyRequest, "text", ["", "x" * 20_000], [None, 7, "x" * 20_001]),
+        (ClassifyBatchRequest, "texts", [["x"] * 64], [[], ["x"] * 65, "x", [5], ["x" * 20_001]]),
         (ClassifyRequest, "attribution", ["none", "gradient"], ["magic"]),
     ],
 )

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-import headstart
 from headstart.study.settings import demo_config
+from headstart.study.study import study as run_study
 
 
 @pytest.mark.slow
@@ -13,7 +13,7 @@ from headstart.study.settings import demo_config
 def test_the_verdict_is_true_of_the_embedded_corpus(null, tmp_path):
     config = demo_config(null)
     study = dataclasses.replace(config.study, arms=["scratch", "finetuned"], budgets=[50])
-    found = headstart.study(dataclasses.replace(config, study=study), out=tmp_path / "study")
+    found = run_study(dataclasses.replace(config, study=study), out=tmp_path / "study")
     (row,) = [d for d in found.differences if d.against == "scratch"]
     text = " ".join(found.verdict)
     assert found.pretraining[0].base.status == "learned"

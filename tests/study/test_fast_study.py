@@ -8,7 +8,6 @@ import torch
 from expected_errors import refused
 from small_study import MODEL, small_config, write_files
 
-import headstart
 from headstart.machine import Machine
 from headstart.study import data as data_module
 from headstart.study import study as study_module
@@ -17,6 +16,7 @@ from headstart.study.data import prepare
 from headstart.study.design import Pretraining, trials_of
 from headstart.study.execution.scheduler import TaskResult
 from headstart.study.settings import read_study
+from headstart.study.study import study as run_study
 
 
 @pytest.fixture(scope="module")
@@ -72,22 +72,22 @@ def test_a_fast_study_says_so_and_goes_on_only_as_one(files, tmp_path, pretended
         tmp_path / "study",
         [],
     )
-    found = headstart.study(config, out=directory, model=MODEL, jobs=1, fast=True, log=told.append)
+    found = run_study(config, out=directory, model=MODEL, jobs=1, fast=True, log=told.append)
     assert "fast: so it is" in told
     assert found.config["study"]["fast"] is True
     assert read_study(directory / "study.toml")[0].study.fast
     assert json.loads((directory / "timing.json").read_text())["machine"]["exact"] == "no, --fast"
     with refused("changed", "study.fast", "True", "False"):
-        headstart.study(config, out=directory, model=MODEL, jobs=1)
+        run_study(config, out=directory, model=MODEL, jobs=1)
     in_file = dataclasses.replace(config, study=dataclasses.replace(config.study, fast=True))
-    assert headstart.study(in_file, out=directory, model=MODEL, jobs=1) == found
+    assert run_study(in_file, out=directory, model=MODEL, jobs=1) == found
 
 
 def test_an_exact_study_is_not_gone_on_with_as_a_fast_one(files, tmp_path, pretended_gpu):
     config, directory = small_config(files, arms=["majority"], budgets=[10], seeds=1), tmp_path / "study"
-    headstart.study(config, out=directory, model=MODEL, jobs=1)
+    run_study(config, out=directory, model=MODEL, jobs=1)
     with refused("changed", "study.fast", "False", "True"):
-        headstart.study(config, out=directory, model=MODEL, jobs=1, fast=True)
+        run_study(config, out=directory, model=MODEL, jobs=1, fast=True)
 
 
 def test_on_a_cpu_fast_changes_nothing_and_says_so(files, tmp_path):
@@ -95,7 +95,7 @@ def test_on_a_cpu_fast_changes_nothing_and_says_so(files, tmp_path):
     made = {}
     for name, fast in (("exact", False), ("fast", True)):
         directory = tmp_path / name
-        headstart.study(
+        run_study(
             config,
             out=directory,
             model=MODEL,

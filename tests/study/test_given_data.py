@@ -9,13 +9,13 @@ import pytest
 import small
 from expected_errors import refused
 
-import headstart
 from headstart.config.reading import Reading, RowReading
 from headstart.config.study import FinetunePart, PretrainPart, StudyConfig, StudyPart, TokenizerPart
 from headstart.data.labelled import read_labelled
 from headstart.data.readers.documents import pieces
 from headstart.study.data import labelled_sets
 from headstart.study.given_data import given_data
+from headstart.study.study import study as run_study
 
 pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
 
@@ -203,15 +203,15 @@ def small_study(**part):
 def test_a_study_of_frames_goes_on_and_notices_a_change(tmp_path):
     frame, config = pandas.DataFrame(RECORDS), small_study(arms=["majority", "tfidf", "finetuned"])
     sources = {"corpus": [(dataset(), 2.0)], "train": frame, "test": dataset(), "out": tmp_path / "study"}
-    found = headstart.study(config, **sources, model=SHAPE, jobs=1, device="cpu")
+    found = run_study(config, **sources, model=SHAPE, jobs=1, device="cpu")
     assert {trial.status for trial in found.trials} == {"done"}
     settings = (tmp_path / "study" / "study.toml").read_text()
     assert 'train = "pandas.DataFrame"' in settings
     assert 'corpus = ["datasets.Dataset=2"]' in settings
     assert str(tmp_path) not in settings
-    assert headstart.study(config, **sources, model=SHAPE, jobs=1, device="cpu") == found
+    assert run_study(config, **sources, model=SHAPE, jobs=1, device="cpu") == found
     with refused("changed", "content.train"):
-        headstart.study(config, **{**sources, "train": frame[1:]}, model=SHAPE, jobs=1, device="cpu")
+        run_study(config, **{**sources, "train": frame[1:]}, model=SHAPE, jobs=1, device="cpu")
 
 
 @pytest.mark.parametrize("path", ["-", "/dev/stdin", "-.jsonl"])

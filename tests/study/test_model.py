@@ -15,10 +15,11 @@ from headstart.inference.evaluate import evaluate_run
 from headstart.inference.predict import predict
 from headstart.machine import choose
 from headstart.runs.load import LoadedRun
-from headstart.runs.study_model import StudyModel, open_model, run_of
+from headstart.runs.study_model import StudyModel, load, open_model, run_of
 from headstart.serve.models import Models
 from headstart.serve.service import classified
 from headstart.study.model import keep_model
+from headstart.study.study import study as run_study
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def study(files, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("headstart.study.study.keep_model", spy)
-        headstart.study(small_config(files), out=directory, model=MODEL, jobs=2)
+        run_study(small_config(files), out=directory, model=MODEL, jobs=2)
     return directory, *kept[0]
 
 
@@ -70,7 +71,7 @@ def test_it_answers_as_the_trial_did(study, files, arm):
     directory, data, record = study
     kept = keep_model(data, only(record, arm))
     assert (kept.arm, kept.budget) == (arm, 20)
-    model, machine = headstart.load(directory), choose("cpu")
+    model, machine = load(directory), choose("cpu")
     assert isinstance(model, LoadedRun if arm in ("scratch", "frozen", "finetuned") else StudyModel)
     answers = [prediction.answer for prediction in predict(model, texts_of(files), machine)]
     trial = json.loads((directory / "trials" / f"{arm}-b20-s0" / "trial.json").read_text())
@@ -95,8 +96,15 @@ def test_it_is_served_beside_the_report(study, files, arm):
     assert run.about()["parameters"] > 0
     texts = texts_of(files)[:5]
     answers = dict(classified(run.loaded(), texts, machine))
-    expected = [one.answer["label"] for one in predict(headstart.load(directory), texts, machine)]
+    expected = [one.answer["label"] for one in predict(load(directory), texts, machine)]
     assert [answers[row].answer["label"] for row in range(5)] == expected
+    python = headstart.load(directory, device="cpu")
+    assert python.predict(texts) == expected
+    assert python.predict_proba(texts).shape == (5, 2)
+    if isinstance(python.loaded, StudyModel):
+        assert arm in repr(python)
+        with refused("wrong-run", str(directory)):
+            python.embed(texts)
 
 
 def test_what_a_killed_study_left_behind_is_not_taken_for_the_chosen_learning_rate(study, files):
@@ -109,7 +117,7 @@ def test_what_a_killed_study_left_behind_is_not_taken_for_the_chosen_learning_ra
             (other / "weights.safetensors").write_bytes(b"of another learning rate")
     try:
         keep_model(data, only(record, "finetuned"))
-        assert headstart.load(directory).config.optimizer.learning_rate == chosen
+        assert load(directory).config.optimizer.learning_rate == chosen
     finally:
         for left in trial.glob("lr-*/weights.safetensors"):
             if left.parent.name != f"lr-{chosen:g}":
@@ -127,7 +135,7 @@ def test_an_arm_whose_first_seed_failed_leaves_no_model(study, tmp_path, arm):
 def test_a_mix_has_the_exponents_that_were_chosen_on_valid(study, files):
     directory, data, record = study
     keep_model(data, only(record, "combined"))
-    model, machine, texts = headstart.load(directory), choose("cpu"), texts_of(files)
+    model, machine, texts = load(directory), choose("cpu"), texts_of(files)
     table = np.load(directory / "trials" / "finetuned-b20-s0" / "probabilities.npz")["test"]
     words = np.load(directory / "trials" / "tfidf-b20-s0" / "probabilities.npz")["test"]
     by_lsa = np.load(directory / "trials" / "lsa-b20-s0" / "probabilities.npz")["test"]
@@ -155,18 +163,18 @@ def test_a_changed_byte_is_found(study):
     content[-5] ^= 4
     file.write_bytes(bytes(content))
     with pytest.raises(IntegrityError):
-        headstart.load(directory)
+        load(directory)
     (directory / "model" / "model.json").write_text("{}")
     with pytest.raises(IntegrityError):
-        headstart.load(directory)
+        load(directory)
     keep_model(data, record)
-    headstart.load(directory)
+    load(directory)
 
 
 def test_a_study_without_a_model_says_so(tmp_path):
     (tmp_path / "study.toml").write_text("")
     with pytest.raises(UserError) as error:
-        headstart.load(tmp_path)
+        load(tmp_path)
     assert error.value.code == "missing"
 
 
@@ -179,6 +187,6 @@ def test_the_columns_of_the_users_files_are_kept(files, tmp_path):
                 target.write(json.dumps({"review": row["text"], "stars": row["label"]}) + "\n")
     config = small_config(renamed, arms=["majority", "scratch", "tfidf"], seeds=1, budgets=[10])
     reading = dataclasses.replace(config.reading, text_column="review", label_column="stars")
-    headstart.study(dataclasses.replace(config, reading=reading, pretrain=[]), out=tmp_path / "s", model=MODEL)
-    evaluated = evaluate_run(headstart.load(tmp_path / "s"), renamed["test"], choose("cpu"))
+    run_study(dataclasses.replace(config, reading=reading, pretrain=[]), out=tmp_path / "s", model=MODEL)
+    evaluated = evaluate_run(load(tmp_path / "s"), renamed["test"], choose("cpu"))
     assert evaluated.count == 30

@@ -124,7 +124,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path, capsys, monkeypatch
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--ray-address", "10.0.0.1:6379"], "--ray-address without --engine ray"),
+        (["--ray-address", "10.0.0.1:6379"], "--ray-address without --engine=ray"),
         (["--engine", "ray", "--ray-address", "127.0.0.1:9"], "no Ray cluster answers at 127.0.0.1:9"),
         (["--engine", "ray", "--ray-address", "ray://127.0.0.1:9"], "is not HOST:PORT"),
     ],

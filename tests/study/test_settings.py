@@ -9,12 +9,12 @@ import pytest
 from expected_errors import refused
 from small_study import MODEL, small_config, write_files
 
-import headstart
 from headstart.config.study import FinetunePart, PretrainPart
 from headstart.config.toml import to_toml
 from headstart.planning.machines import cpu
 from headstart.planning.time import paper_prices
 from headstart.study.recipes.forecast import forecast
+from headstart.study.study import study as run_study
 from headstart.tokenizers.tokenizer import Tokenizer
 
 ARMS = ["scratch", "frozen", "finetuned"]
@@ -50,7 +50,7 @@ def finer_config(files):
 @pytest.fixture(scope="module")
 def finished(files, tmp_path_factory):
     directory = tmp_path_factory.mktemp("studies") / "finer"
-    return directory, headstart.study(finer_config(files), out=directory, model=MODEL, jobs=2)
+    return directory, run_study(finer_config(files), out=directory, model=MODEL, jobs=2)
 
 
 def settings(directory, run):
@@ -95,7 +95,7 @@ def test_a_study_from_before_these_settings_goes_on(finished, files, monkeypatch
     directory, _ = finished
     small = small_config(files, arms=["majority"], budgets=[10], seeds=1)
     older = directory.with_name("older")
-    headstart.study(small, out=older, model=MODEL, jobs=1)
+    run_study(small, out=older, model=MODEL, jobs=1)
     file, new = older / "study.toml", ("mask_prob", "whole_words", "cooldown", "muon_lr", "average")
     new += ("layer_decay", "r_drop", "normalise", "mask_random", "mask_kept", "unfreeze", "metric", "class_weights")
     before = file.read_text()
@@ -103,12 +103,12 @@ def test_a_study_from_before_these_settings_goes_on(finished, files, monkeypatch
     assert count >= len(new)
     file.write_text(kept)
     monkeypatch.setattr("headstart.study.execution.workers._Worker", None)  # nobody may be put to work
-    headstart.study(small, out=older, model=MODEL, jobs=1)
+    run_study(small, out=older, model=MODEL, jobs=1)
     assert file.read_text() == before
     file.write_text(kept)
     phase = dataclasses.replace(small.pretrain[0], mask_prob=0.3)
     with refused("changed", "pretrain 1.mask_prob", "0.15", "0.3"):
-        headstart.study(dataclasses.replace(small, pretrain=[phase]), out=older, model=MODEL, jobs=1)
+        run_study(dataclasses.replace(small, pretrain=[phase]), out=older, model=MODEL, jobs=1)
 
 
 def test_what_is_usual_is_what_runs_have_without_a_word():

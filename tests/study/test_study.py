@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import shutil
+import signal
 import tomllib
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pytest
 from expected_errors import refused
 from small_study import MODEL, small_config, write_files
 
-import headstart
 from headstart.data.labelled import read_labelled
 from headstart.data.splits import label_subset
 from headstart.runs.base_status import base_status
 from headstart.study.design import Seeds, trials_of
+from headstart.study.execution.workers import Interrupted
 from headstart.study.settings import read_study
+from headstart.study.study import study as run_study
 
 ARMS = [
     "majority", "tfidf", "lsa", "tfidf-lsa", "scratch", "frozen", "finetuned", "combined", "shuffled", "scratch-long",
@@ -30,7 +32,7 @@ def files(tmp_path_factory):
 def finished(files, tmp_path_factory):
     """A study with every arm, in a directory that no test changes."""
     directory = tmp_path_factory.mktemp("studies") / "finished"
-    found = headstart.study(small_config(files, arms=ARMS), out=directory, model=MODEL, jobs=2)
+    found = run_study(small_config(files, arms=ARMS), out=directory, model=MODEL, jobs=2)
     return directory, found
 
 
@@ -169,13 +171,13 @@ def test_a_finished_study_does_nothing_again(finished, files, monkeypatch):
     directory, _ = finished
     before = (directory / "study.json").read_bytes()
     monkeypatch.setattr("headstart.study.execution.workers._Worker", None)  # nobody may be put to work
-    headstart.study(small_config(files, arms=ARMS), out=directory, model=MODEL, jobs=1)
+    run_study(small_config(files, arms=ARMS), out=directory, model=MODEL, jobs=1)
     assert (directory / "study.json").read_bytes() == before
 
 
 def test_results_do_not_depend_on_jobs_or_on_the_directory(finished, files, tmp_path):
     directory, _ = finished
-    headstart.study(small_config(files, arms=ARMS), out=tmp_path / "other", model=MODEL, jobs=1)
+    run_study(small_config(files, arms=ARMS), out=tmp_path / "other", model=MODEL, jobs=1)
     assert (tmp_path / "other" / "study.json").read_bytes() == (directory / "study.json").read_bytes()
 
 
@@ -183,7 +185,7 @@ def test_more_seeds_are_more_trials_and_the_old_ones_stay(finished, files, tmp_p
     directory = tmp_path / "grown"
     shutil.copytree(finished[0], directory)
     before = (directory / "trials" / "finetuned-b10-s0" / "trial.json").read_bytes()
-    found = headstart.study(
+    found = run_study(
         small_config(files, arms=["scratch", "finetuned"], seeds=3, budgets=[10]),
         out=directory,
         model=MODEL,
@@ -197,20 +199,20 @@ def test_other_settings_or_other_data_in_one_directory_are_refused(finished, fil
     directory = tmp_path / "copy"
     shutil.copytree(finished[0], directory)
     with refused("changed", "model.width", "16", "32"):
-        headstart.study(small_config(files), out=directory, model={**MODEL, "width": 32})
+        run_study(small_config(files), out=directory, model={**MODEL, "width": 32})
     changed = dict(files)
     changed["test"] = str(tmp_path / "test.jsonl")
     lines = Path(files["test"]).read_text().splitlines()[:-1]
     (tmp_path / "test.jsonl").write_text("\n".join(lines) + "\n")
     with refused("changed", "content.test"):
-        headstart.study(small_config(changed), out=directory, model=MODEL)
+        run_study(small_config(changed), out=directory, model=MODEL)
 
 
 def test_a_failed_trial_is_shown_and_the_study_goes_on(files, tmp_path):
     directory = tmp_path / "study"
     (directory / "trials" / "scratch-b10-s1").mkdir(parents=True)
     (directory / "trials" / "scratch-b10-s1" / "lr-0.001").write_text("a file where a directory has to be")
-    found = headstart.study(
+    found = run_study(
         small_config(files, arms=["scratch", "finetuned"], budgets=[10]), out=directory, model=MODEL, jobs=2
     )
     (failed,) = [t for t in found.trials if t.status == "failed"]
@@ -224,7 +226,7 @@ def test_a_failed_trial_is_shown_and_the_study_goes_on(files, tmp_path):
 def test_a_given_base_is_an_arm_and_brings_its_tokenizer_and_shape(finished, files, tmp_path):
     base = finished[0] / "pretrain" / "causal-s0"
     config = small_config(files, arms=["scratch", "finetuned"], start=str(base), budgets=[10])
-    found = headstart.study(
+    found = run_study(
         type(config)(study=config.study, reading=config.reading, finetune=config.finetune),
         out=tmp_path / "study", jobs=2,
     )  # fmt: skip
@@ -237,7 +239,7 @@ def test_a_given_base_is_an_arm_and_brings_its_tokenizer_and_shape(finished, fil
 
 
 def test_several_objectives_have_equal_compute(files, tmp_path):
-    found = headstart.study(
+    found = run_study(
         small_config(files, arms=["finetuned"], objectives=["causal", "masked", "masked-nsp"], budgets=[10], seeds=1),
         out=tmp_path / "study", model=MODEL, jobs=2,
     )  # fmt: skip
@@ -249,7 +251,7 @@ def test_several_objectives_have_equal_compute(files, tmp_path):
 
 def test_other_objectives_in_one_directory_are_refused(finished, files):
     with refused("changed", "study.objectives", "'causal'", "'masked'"):
-        headstart.study(small_config(files, objectives=["masked"]), out=finished[0], model=MODEL)
+        run_study(small_config(files, objectives=["masked"]), out=finished[0], model=MODEL)
 
 
 def test_a_refused_command_leaves_the_tokenizer_alone(finished, files, tmp_path):
@@ -257,27 +259,27 @@ def test_a_refused_command_leaves_the_tokenizer_alone(finished, files, tmp_path)
     config = small_config(files, arms=ARMS)
     other = dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, vocab=280))
     with refused("changed", "tokenizer.vocab", "300", "280"):
-        headstart.study(other, out=finished[0], model=MODEL)
+        run_study(other, out=finished[0], model=MODEL)
     assert (finished[0] / "tokenizer" / "tokenizer.json").read_bytes() == before
 
 
 def test_a_masked_start_is_compared_with_a_scratch_that_reads_both_ways(files, tmp_path):
     masked = small_config(files, arms=["finetuned"], objectives=["masked"], budgets=[10], seeds=1)
-    headstart.study(masked, out=tmp_path / "masked", model=MODEL, jobs=2)
+    run_study(masked, out=tmp_path / "masked", model=MODEL, jobs=2)
     base = tmp_path / "masked" / "pretrain" / "masked-s0"
     config = small_config(files, arms=["scratch"], start=str(base), budgets=[10], seeds=1)
     alone = dataclasses.replace(config, pretrain=[])
-    headstart.study(alone, out=tmp_path / "started", jobs=2)
+    run_study(alone, out=tmp_path / "started", jobs=2)
     scratch = run_of(tmp_path / "started", "scratch-b10-s0")
     assert scratch["model"]["direction"] == "bidirectional"
     assert scratch["frame"] == "masked"
-    with refused("conflict", str(base), "--objective masked"):
-        headstart.study(config, out=tmp_path / "refused")
+    with refused("conflict", str(base), "--objective=masked"):
+        run_study(config, out=tmp_path / "refused")
 
 
 def test_several_pretraining_runs_are_each_the_base_of_their_seeds(files, tmp_path):
     config = small_config(files, arms=["finetuned"], budgets=[10], seeds=2, pretrain_seeds=2)
-    found = headstart.study(config, out=tmp_path / "study", model=MODEL, jobs=2)
+    found = run_study(config, out=tmp_path / "study", model=MODEL, jobs=2)
     starts = {run_of(tmp_path / "study", f"finetuned-b10-s{seed}")["start"] for seed in (0, 1)}
     assert len(starts) == 2
     assert [p.name for p in found.pretraining] == ["causal-s0", "causal-s1"]
@@ -287,7 +289,7 @@ def test_phases_of_pretraining_follow_each_other(files, tmp_path):
     config = small_config(files, arms=["finetuned"], budgets=[10], seeds=1)
     (phase,) = config.pretrain
     config = dataclasses.replace(config, pretrain=[phase, dataclasses.replace(phase, steps=5)])
-    found = headstart.study(config, out=tmp_path / "study", model=MODEL, jobs=1)
+    found = run_study(config, out=tmp_path / "study", model=MODEL, jobs=1)
     first, last = (tmp_path / "study" / "pretrain" / name for name in ("causal-s0-phase-1", "causal-s0"))
     result = json.loads((first / "result.json").read_text())
     assert read_study_run(last / "config.toml")["start"] == result["weights_sha256"]
@@ -302,7 +304,7 @@ def test_pairs_of_texts_have_segments_in_every_arm(files, tmp_path):
         lines = [json.dumps({"text_a": row["text"], "text_b": "Vraiment ?", "label": row["label"]}) for row in rows]
         Path(pairs[name]).write_text("\n".join(lines) + "\n")
     config = small_config(pairs, arms=["tfidf", "scratch", "finetuned"], budgets=[10], seeds=1)
-    found = headstart.study(config, out=tmp_path / "study", model=MODEL, jobs=2)
+    found = run_study(config, out=tmp_path / "study", model=MODEL, jobs=2)
     assert {t.status for t in found.trials} == {"done"}
     segments = {run_of(tmp_path / "study", f"{arm}-b10-s0")["model"]["segments"] for arm in ("scratch", "finetuned")}
     assert segments == {2}
@@ -321,4 +323,21 @@ def test_numbers_that_no_study_can_have_are_refused(part, changes, files, tmp_pa
 
 def test_jobs_below_one_are_refused(files, tmp_path):
     with refused("bad-value", "--jobs -1"):
-        headstart.study(small_config(files), out=tmp_path / "study", model=MODEL, jobs=-1)
+        run_study(small_config(files), out=tmp_path / "study", model=MODEL, jobs=-1)
+
+
+def test_a_stop_counts_what_earlier_calls_finished(finished, files, tmp_path, monkeypatch):
+    directory = tmp_path / "copy"
+    shutil.copytree(finished[0], directory)
+    files_of_trials = sorted(directory.glob("trials/*/trial.json"))
+    for file in files_of_trials[:2]:
+        file.unlink()
+    tasks = len(files_of_trials) + len(finished[1].pretraining)
+
+    def is_stopped(tasks, work, jobs, **callbacks):
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr("headstart.study.study.run_in_processes", is_stopped)
+    with refused("stopped", f"{tasks - 2} of {tasks} tasks", by=Interrupted) as caught:
+        run_study(small_config(files, arms=ARMS), out=directory, model=MODEL, jobs=2)
+    assert caught.value.exit_code == 143

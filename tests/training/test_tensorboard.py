@@ -186,6 +186,6 @@ def test_without_the_extra_it_is_refused_before_anything_is_read(tmp_path, capsy
     assert "pip install 'headstart[tensorboard]'" in answer.err
     assert "missing.tsv" not in answer.err
     assert not out.exists()
-    with refused("no-package", "--track tensorboard"):
+    with refused("no-package", "--track=tensorboard"):
         require("tensorboard")
     require(None)

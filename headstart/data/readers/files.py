@@ -227,7 +227,7 @@ def _decode(decoder: codecs.IncrementalDecoder, block: bytes, offset: int, where
         at = offset - pending + error.start
         bad_bytes = error.object[error.start : error.end].hex(" ")
         what = f"not {encoding} at byte {at:,}: {bad_bytes} ({error.reason})"
-        fix = "--encoding latin-1 (or cp1252) if it was saved so, --errors replace to read on regardless"
+        fix = "--encoding=latin-1 (or cp1252) if it was saved so, --errors=replace to read on regardless"
         raise UserError(what, where=where, fix=fix, code="bad-text") from error
 
 
@@ -236,11 +236,11 @@ def _refuse_utf16(head: bytes, where: str) -> None:
         mark = "\ufeff".encode(f"{name}-{order}")
         if head.startswith(mark):
             what = f"starts at byte 0 with {mark.hex(' ')}, the byte order mark of {name.upper()}"
-            raise UserError(what, where=where, fix=f"--encoding {name}, or save it as UTF-8", code="bad-text")
+            raise UserError(what, where=where, fix=f"--encoding={name}, or save it as UTF-8", code="bad-text")
 
 
 def _binary(position: str, where: str) -> UserError:
-    fix = "--encoding utf-16 if it is that; otherwise give a text file"
+    fix = "--encoding=utf-16 if it is that; otherwise give a text file"
     what = f"NUL (00) at {position}: looks like UTF-16 or binary, not text"
     return UserError(what, where=where, fix=fix, code="bad-text")
 

@@ -46,7 +46,7 @@ class BadRows:
 
 
 class Row(NamedTuple):
-    """The wanted values of a row, by their role: `text`, `text_b`, `label`."""
+    """The wanted values of a row, by their role: `text`, `text_b`, `label`; `=NAME` for another column."""
 
     where: str  # the file and the line where the row begins, from 1 (in a parquet file the row)
     values: dict[str, Any]
@@ -62,6 +62,8 @@ class Columns:
 
     text: str = "text"
     label: str | None = None
+    keeps_others: bool = False
+    """Whether every column is wanted besides, under its own name after an equals sign."""
 
     @property
     def by_number(self) -> bool:
@@ -86,6 +88,8 @@ class Columns:
             if self.label not in there:
                 raise _missing(self.label, "--label-column", there, where, hint)
             chosen["label"] = self.label
+        if self.keeps_others:
+            chosen |= {f"={name}": name for name in there}
         return chosen
 
 

@@ -79,6 +79,11 @@ def form_of(path: Source) -> Form:
     return FORMS.get(ending, "text")
 
 
+def has_known_ending(name: str) -> bool:
+    """Whether a name ends like a file of data or text, or like one that is refused."""
+    return Path(name.lower().removesuffix(".gz")).suffix in (".txt", *FORMS, *_REFUSED)
+
+
 def is_stdin(path: str | Path) -> bool:
     """Whether the path means standard input: `-` or `/dev/stdin`, or `-.jsonl` and the like."""
     name = str(path)

@@ -81,7 +81,7 @@ def _table_rows(path: FilePath, columns: Columns, reading: Reading, bad: BadRows
     if columns.by_number:
         table = chain([first], table)
         header = [str(number) for number in range(1, len(header) + 1)]
-    hint = ", or by number where the file has no header: --text-column 1 --label-column 2"
+    hint = ", or by number where the file has no header: --text-column=1 --label-column=2"
     names = columns.choose(header, f"{path}:{line}", hint)
     for name in names.values():
         if header.count(name) > 1:

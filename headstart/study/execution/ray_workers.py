@@ -57,7 +57,7 @@ def import_ray(address: str | None) -> Any:
         with _variables(_TOKEN if _has_token else {}):
             import ray
     except ImportError as error:
-        what = "--engine ray needs the package ray, which is not installed"
+        what = "--engine=ray needs the package ray, which is not installed"
         raise UserError(what, fix="pip install 'headstart[ray]'") from error
     if address and address != "auto":
         _check_address(address)
@@ -68,7 +68,7 @@ def _check_address(address: str) -> None:
     """Ray itself would try for a minute and a half."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdigit():
-        raise UserError(f"--ray-address {address} is not HOST:PORT", fix=_ADDRESS_FIX)
+        raise UserError(f"--ray-address={address} is not HOST:PORT", fix=_ADDRESS_FIX)
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
@@ -160,7 +160,7 @@ def _room(ray: Any, resources: TaskResources) -> int:
         fits = int(has.get("CPU", 0) // cores)
         count += min(fits, int(has.get("GPU", 0) / gpus)) if gpus else fits
     if not count:
-        what, or_cpu = (", a GPU", ", or --device cpu") if gpus else ("", "")
+        what, or_cpu = (", a GPU", ", or --device=cpu") if gpus else ("", "")
         what = f"no node of the Ray cluster has room for a trial: {cores} cores{what}"
         raise UserError(what, fix=f"start a larger node, or give a smaller --threads{or_cpu}")
     return count
@@ -189,7 +189,7 @@ class _RayPool:
                 self._read_progress()
                 if requests.number:
                     self._stop()
-                    raise Interrupted(requests.number, len(self._scheduler.results))
+                    raise Interrupted(requests.number)
         finally:
             for ref in self._running:
                 self._ray.cancel(ref, force=True)
@@ -260,10 +260,10 @@ def _run_here(work: Work, name: str, argument: Any, board: Any, folder: str, ver
     except Stopped:
         pass
     except DeviceLost as lost:
-        print(lost, file=sys.stderr, flush=True)
+        print(lost.text, file=sys.stderr, flush=True)
         os._exit(1)  # Ray would give this process, which can do no more, the next task
     except HeadstartError as known:
-        end = TaskEnd(str(known))
+        end = TaskEnd(known.text)
     return _Report(end, time.monotonic() - started)
 
 

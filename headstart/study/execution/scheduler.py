@@ -64,6 +64,7 @@ class Scheduler:
         self._tasks = {task.name: task for task in self._waiting}
         self._on_share, self._on_result, self._log = on_share, on_result, log
         self._reached: dict[str, float] = {}
+        self._warnings: set[str] = set()
         # The share at the last progress, and deaths since then.
         self._deaths: dict[str, tuple[float, int]] = {}
 
@@ -101,6 +102,13 @@ class Scheduler:
         """This share of a task is done."""
         self._reached[name] = max(share, self._reached.get(name, 0.0))
         self._on_share(name, share)
+
+    def warn(self, text: str) -> None:
+        """A warning from a worker, once however many workers have it."""
+        line = " ".join(text.split())
+        if line not in self._warnings:
+            self._warnings.add(line)
+            self._log(line)
 
     def finish(self, task: ScheduledTask, end: TaskEnd, seconds: float) -> None:
         """A worker has finished a task."""

@@ -15,10 +15,11 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from headstart.errors import Code, DeviceLost, HeadstartError, IntegrityError, MemoryFull
 from headstart.storage.processes import die_with_parent, without_current_directory
@@ -35,12 +36,20 @@ class Interrupted(HeadstartError):
 
     code: Code = "stopped"
 
-    def __init__(self, number: int, finished: int) -> None:
-        self.exit_code = 128 + number
-        super().__init__(
-            f"stopped by {signal.Signals(number).name} with {finished} tasks finished; the rest is saved",
-            fix="run the same command again to resume",
-        )
+    def __init__(self, number: int, how_far: str = "") -> None:
+        self.number, self.exit_code = number, 128 + number
+        what = f"stopped by {signal.Signals(number).name}{how_far}; what is done is saved"
+        super().__init__(what, fix="run the same command again to resume")
+
+    def counted(self, finished: int, tasks: int) -> "Interrupted":
+        """With how far the whole is, earlier calls included."""
+        return Interrupted(self.number, f" with {finished:,} of {tasks:,} tasks finished")
+
+
+class Warned(NamedTuple):
+    """A library's warning in a worker's process."""
+
+    text: str
 
 
 @dataclass
@@ -90,7 +99,7 @@ class ProcessPool:
                 self._receive(worker)
             if requests.number:
                 self._stop()
-                raise Interrupted(requests.number, len(self.scheduler.results))
+                raise Interrupted(requests.number)
 
     def close(self) -> None:
         """Kill the workers, busy or not."""
@@ -130,6 +139,8 @@ class ProcessPool:
                 break
             if isinstance(message, float):
                 self.scheduler.progress(worker.task.name, message)
+            elif isinstance(message, Warned):
+                self.scheduler.warn(message.text)
             elif isinstance(message, str):
                 worker.gpu_error = message
             else:
@@ -176,6 +187,11 @@ def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
     die_with_parent()  # which the thread below cannot do while this process is stopped
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everyone: the parent decides
     threading.Thread(target=_exit_with_parent, args=(lifeline,), daemon=True).start()
+
+    def send_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        pipe.send(Warned(f"{category.__name__}: {message}"))
+
+    warnings.showwarning = send_warning  # beside the parent's progress bar, and not through it
     while True:
         argument = pipe.recv()
         try:
@@ -183,7 +199,7 @@ def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
         except Stopped:
             raise SystemExit(0) from None
         except DeviceLost as lost:
-            pipe.send(str(lost))
+            pipe.send(lost.text)
             os._exit(1)
         pipe.send(end)
 
@@ -201,7 +217,7 @@ def run_task(work: Work, argument: Any, on_share: Callable[[float], None]) -> Ta
         except (Stopped, DeviceLost):
             raise
         except HeadstartError as known:
-            end = TaskEnd(str(known), isinstance(known, MemoryFull), isinstance(known, IntegrityError))
+            end = TaskEnd(known.text, isinstance(known, MemoryFull), isinstance(known, IntegrityError))
         except Exception as error:
             if isinstance(error, torch.AcceleratorError) and not is_full(error):
                 raise

@@ -3,6 +3,7 @@
 import dataclasses
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 from headstart.config.defaults import VALID_SHARE
 from headstart.config.presets import preset
 from headstart.config.study import WITHOUT_STEPS, StudyConfig
+from headstart.data.labelled import LabelledSet
 from headstart.planning.machines import Target
 from headstart.planning.time import Prices, evaluation_seconds, step_seconds, with_padding
 from headstart.planning.workload import BYTES_A_TOKEN
+from headstart.runs.directory import RunDirectory
 from headstart.study.data import labelled_sets
 from headstart.study.design import Arm, Pretraining, default_budgets, learning_rates_of, steps_of, trials_of
 from headstart.study.recipes.costs import Sizes, Workloads
@@ -47,13 +50,19 @@ def forecast(study: str, target: Target, prices: Prices) -> Forecast:
     """Of a STUDY.toml, or of the embedded one where it is called `demo`."""
     config, model = (demo_config(), {}) if study == "demo" else read_study(study)
     with tempfile.TemporaryDirectory() as folder:
-        return _forecast(with_demo(config, Path(folder)), model, target, prices)
+        files = with_demo(config, Path(folder))
+        return forecast_of(files, model, labelled_sets(files, lambda line: None), target, prices)
 
 
-def _forecast(config: StudyConfig, overrides: dict[str, Any], target: Target, prices: Prices) -> Forecast:
-    sizes = Sizes.of(config, labelled_sets(config, lambda line: None))
+def forecast_of(
+    config: StudyConfig, overrides: dict[str, Any], sets: Mapping[str, LabelledSet], target: Target, prices: Prices
+) -> Forecast:
+    """Of a study whose files are there."""
+    sizes = Sizes.of(config, sets)
     vocab = overrides.get("vocab") or config.tokenizer.vocab
     model = preset(config.study.preset, **{**overrides, "vocab": vocab})
+    if config.study.start:
+        model = RunDirectory(config.study.start).read_config().model
     works = Workloads(config, model, sizes, target.kind, target.precision)
     study = dataclasses.replace(config.study, budgets=config.study.budgets or default_budgets(sizes.rows))
     trials = list(trials_of(study))

@@ -1,14 +1,13 @@
 """From a call in Python to settings, data and tokenizer; every field of the schema is a keyword of such a call."""
 
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from headstart.config.model import ModelConfig, model_fields
-from headstart.config.schema import Settings, fields_of, flat, settings
+from headstart.config.schema import Setting, Settings, fields_of, flat, settings
 from headstart.config.training import FinetuneSettings, MachineConfig, TokenizerConfig
 from headstart.data.fingerprints import fingerprint
 from headstart.data.labelled import Label, LabelledSet, PairedSet
@@ -26,7 +25,6 @@ from headstart.tokenizers.training import train
 from headstart.training.fit import Session
 
 T = TypeVar("T", bound=Settings)
-F = TypeVar("F", bound=Callable[..., Any])
 _LEAK = {
     "test": "scores on test are too good. `headstart data check` lists such rows",
     "valid": "scores on valid are too good, and what is chosen by them",
@@ -123,9 +121,9 @@ def read_sets(
             raise UserError(what, fix=f"give --labels {len(classes)} or more", code="too-few")
     if "test" in sources:
         sets["test"] = read(sources["test"])
-    for name, one in sets.items():
-        if one.skipped.counts:
-            log(f"{name}: {one.skipped.summary()}")
+    for name, labelled in sets.items():
+        if labelled.skipped.counts:
+            log(f"{name}: {labelled.skipped.summary()}")
     if not any(isinstance(source, LabelledSet) for source in sources.values()):  # a study has looked for them
         _log_leaks(sets, log)
     return sets
@@ -189,19 +187,9 @@ def tokenizer_for(
     return tokenizer
 
 
-def takes(*classes: type[Settings]) -> Callable[[F], F]:
-    """Show the fields of these classes in the signature of a function that takes them as keywords."""
-
-    def shown(function: F) -> F:
-        signature = inspect.signature(function)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        fields = {**fields_of(*classes), **{name: fields_of(ModelConfig)[name] for name in MODEL_FIELDS}}
-        types = {name: field.type for name, field in fields.items() if name not in signature.parameters}
-        more = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-            for name, kind in {**types, "model": inspect.Parameter.empty}.items()
-        ]
-        function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
-        return function
-
-    return shown
+def settings_of_call(*classes: type[Settings]) -> list[Setting]:
+    """What `call_of` takes: the fields of these classes, and of the model."""
+    fields = {**fields_of(*classes), **{name: fields_of(ModelConfig)[name] for name in MODEL_FIELDS}}
+    in_python = {"start": str | Path, **dict.fromkeys(("tokenizer", "target_tokenizer"), str | Path | Tokenizer)}
+    shown = [one._replace(type=in_python.get(one.name, one.type)) for one in fields.values()]
+    return [*shown, Setting("model", dict[str, object], None, "Fields of the model, all in one.", None, True)]

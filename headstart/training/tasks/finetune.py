@@ -10,7 +10,7 @@ from headstart.config.model import HeadConfig, ModelConfig
 from headstart.config.presets import preset
 from headstart.config.resolve import resolved
 from headstart.config.run import DataConfig
-from headstart.config.schema import fields_of
+from headstart.config.schema import fields_of, takes
 from headstart.config.training import TRANSLATION_DEFAULTS, FinetuneSettings, MachineConfig, TranslationOptions
 from headstart.data.in_memory import Given, sources_by_role
 from headstart.data.labelled import LabelledSet, read_labelled, refuse_other_pairs
@@ -24,16 +24,25 @@ from headstart.model.model import Model
 from headstart.objectives.classification import classification_objective, evaluation_batch
 from headstart.planning.base import PRESET as BASE_PRESET
 from headstart.planning.base import SHAPELESS, SIZES, base_recipe
+from headstart.runs.directory import RunResult
 from headstart.runs.load import LoadedRun, load
 from headstart.tokenizers.templates import template_of
 from headstart.training.early_stopping import check_best_metric
 from headstart.training.fit import Console, Session, TrainingTask, fit, run_config, run_session
 from headstart.training.memory import first_model
 from headstart.training.tasks import translation
-from headstart.training.tasks.arguments import Call, Sources, call_of, default_out, read_sets, takes, tokenizer_for
+from headstart.training.tasks.arguments import (
+    Call,
+    Sources,
+    call_of,
+    default_out,
+    read_sets,
+    settings_of_call,
+    tokenizer_for,
+)
 
 
-@takes(FinetuneSettings, MachineConfig)
+@takes(settings_of_call(FinetuneSettings, MachineConfig))
 def finetune(
     train: Given | LabelledSet,
     *,
@@ -44,7 +53,7 @@ def finetune(
     console: Console | None = None,
     override_resume: bool = False,
     **given: Any,
-) -> dict[str, Any]:
+) -> RunResult:
     """Train a head, and the base under it, on labelled texts, or a translator on pairs; calling it again resumes.
 
     The rows are those of a file, or are in memory already: a frame, a dataset, a set that was read before; splits in
@@ -62,9 +71,17 @@ def finetune(
         return fit(make(call, sources, session), session, override_resume)
 
 
-def train_translator(train: Given, **given: Any) -> dict[str, Any]:
+@takes(one for one in settings_of_call(FinetuneSettings, MachineConfig) if one.name != "task")
+def train_translator(
+    train: Given,
+    *,
+    valid: Given | None = None,
+    test: Given | None = None,
+    out: str | Path | None = None,
+    **given: Any,
+) -> RunResult:
     """Train an encoder-decoder on pairs: `finetune` with the task translation."""
-    return finetune(train, task="translation", **given)
+    return finetune(train, valid=valid, test=test, out=out, task="translation", **given)
 
 
 def check(settings: FinetuneSettings, given: Mapping[str, Any]) -> None:
@@ -78,18 +95,18 @@ def check(settings: FinetuneSettings, given: Mapping[str, Any]) -> None:
     )
     for setting in (fields_of(FinetuneSettings)[name] for name in of_others):
         if given.get(setting.name) is not None or getattr(settings, setting.name) != setting.default:
-            fix = "leave it out" if task == "translation" else "leave it out, or give --task translation"
-            raise UserError(f"{setting.flag} with --task {task}", fix=fix, code="conflict")
+            fix = "leave it out" if task == "translation" else "leave it out, or give --task=translation"
+            raise UserError(f"{setting.flag} with --task={task}", fix=fix, code="conflict")
     if settings.freeze == "base" and settings.start == "scratch":
-        raise UserError("--freeze base without --start", fix="only a pretrained base can be frozen", code="missing")
+        raise UserError("--freeze=base without --start", fix="only a pretrained base can be frozen", code="missing")
     if settings.freeze == "base" and settings.unfreeze_every:
-        raise UserError("--freeze base and --unfreeze-every at once", fix="give one of them", code="conflict")
+        raise UserError("--freeze=base and --unfreeze-every at once", fix="give one of them", code="conflict")
     if settings.class_weights != "none" and task != "classification":
         fix = "leave it out: it is for classes, of which a text has one"
-        raise UserError(f"--class-weights with --task {task}", fix=fix, code="conflict")
+        raise UserError(f"--class-weights with --task={task}", fix=fix, code="conflict")
     if settings.r_drop and task not in ("classification", "translation"):
         fix = "leave it out: it is for classes and translation"
-        raise UserError(f"--r-drop with --task {task}", fix=fix, code="conflict")
+        raise UserError(f"--r-drop with --task={task}", fix=fix, code="conflict")
 
 
 def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> TrainingTask:

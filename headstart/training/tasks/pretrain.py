@@ -14,6 +14,7 @@ from headstart.config.model import ModelConfig
 from headstart.config.presets import preset
 from headstart.config.resolve import resolved
 from headstart.config.run import DataConfig, FrameName
+from headstart.config.schema import takes
 from headstart.config.study import PretrainPart
 from headstart.config.training import MachineConfig, Masking, PretrainObjective, PretrainSettings
 from headstart.data.cooccurrence import token_vectors
@@ -30,17 +31,18 @@ from headstart.machine import Machine
 from headstart.model.initialise import take_token_vectors
 from headstart.model.model import Model
 from headstart.objectives.pretraining import pretraining_objective
+from headstart.runs.directory import RunResult
 from headstart.runs.load import LoadedRun, load
 from headstart.storage.cache import cache_directory
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.early_stopping import check_best_metric
 from headstart.training.fit import Console, Session, TrainingTask, fit, run_config, run_session
 from headstart.training.memory import first_model
-from headstart.training.tasks.arguments import Call, call_of, default_out, takes, tokenizer_for
+from headstart.training.tasks.arguments import Call, call_of, default_out, settings_of_call, tokenizer_for
 from headstart.training.tasks.default_base import with_default_base
 
 
-@takes(PretrainSettings, MachineConfig)
+@takes(settings_of_call(PretrainSettings, MachineConfig))
 def pretrain(
     corpus: Given | Sequence[Given],
     *,
@@ -50,7 +52,7 @@ def pretrain(
     console: Console | None = None,
     override_resume: bool = False,
     **given: Any,
-) -> dict[str, Any]:
+) -> RunResult:
     """Pretrain a base on unlabelled text; calling it again resumes, or finds it finished. Returns the result.
 
     The corpus is one source or a list of them: paths, frames, datasets (data/in_memory.py); of a folder or DatasetDict
@@ -171,7 +173,8 @@ class PretrainTexts:
     @classmethod
     def given(cls, corpus: Given | Sequence[Given], valid: Given | None, text_column: str) -> "PretrainTexts":
         """From what a caller gives: one source or several, `FILE=WEIGHT` or (source, weight) for a weighted one."""
-        pairs = [_weighted(one) for one in ([corpus] if is_one(corpus) else corpus)]
+        several: Any = [corpus] if is_one(corpus) else corpus
+        pairs = [_weighted(one) for one in several]
         sources = [_with_text(split_for(one, "train"), text_column) for one, _ in pairs]
         measured = None if valid is None else _with_text(split_for(valid, "valid"), text_column)
         return cls(sources, [weight for _, weight in pairs], measured)

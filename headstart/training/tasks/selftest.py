@@ -25,6 +25,7 @@ from headstart.errors import HeadstartError, RunFailed
 from headstart.machine import Machine
 from headstart.randomness import stream
 from headstart.runs import checkpoint
+from headstart.runs.directory import RunResult
 from headstart.storage.processes import without_current_directory
 from headstart.training.fit import Console
 from headstart.training.step_log import Progress
@@ -67,7 +68,7 @@ class SmallTraining:
             lines = [json.dumps({"text": review.french, "label": review.label}) for review in made]
         self.data.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    def train(self, out: Path, console: Console) -> dict[str, Any]:
+    def train(self, out: Path, console: Console) -> RunResult:
         loop = LoopConfig(
             seed=self.seed, accumulate=2, save_every=SAVE_EVERY, save_every_seconds=1e9, average="ema",
             evaluate_every=EVALUATE_EVERY,

@@ -127,7 +127,7 @@ def start_into_of(start: LoadedRun | None, given: StartInto) -> StartInto:
     """Which stack a single one becomes; another encoder-decoder is taken as it is."""
     is_single = start is not None and not start.config.model.decoder_depth
     if given and not is_single:
-        what = f"--start-into {given} with a start from {'scratch' if start is None else 'a translation run'}"
+        what = f"--start-into={given} with a start from {'scratch' if start is None else 'a translation run'}"
         fix = "leave it out: it says which stack the single one of a pretrained base becomes"
         raise UserError(what, fix=fix, code="conflict")
     return (given or "encoder") if is_single else ""
@@ -144,5 +144,5 @@ def shape_of(call: Call[FinetuneSettings], start: LoadedRun | None, into: StartI
     if not config.decoder_depth:
         name = call.settings.preset
         what = f"the preset {name} is a single stack, and translation needs an encoder and a decoder"
-        raise UserError(what, fix="--preset transformer-tiny, or --decoder-depth N", code="conflict")
+        raise UserError(what, fix="--preset=transformer-tiny, or --decoder-depth N", code="conflict")
     return config

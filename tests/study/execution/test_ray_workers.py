@@ -121,7 +121,7 @@ def test_a_trial_that_no_node_has_room_for_is_refused_instead_of_waiting_for_eve
     with refused("bad-value", "64 cores", "--threads") as caught:
         run_on_ray(tasks_of(tmp_path, a="works"), worker_tasks.work, 1, resources=TaskResources(64))
     assert "GPU" not in str(caught.value)
-    with refused("bad-value", "1 cores", "GPU", "--device cpu"):
+    with refused("bad-value", "1 cores", "GPU", "--device=cpu"):
         run_on_ray(tasks_of(tmp_path, a="works"), worker_tasks.work, None, resources=TaskResources(1, 0.25))
 
 

@@ -114,6 +114,13 @@ def test_a_gpu_that_fails_when_its_memory_is_given_back_has_failed(tmp_path, mon
         run_task(worker_tasks.work, ("bug", str(tmp_path / "task")), lambda share: None)
 
 
+def test_a_library_s_warning_in_a_worker_is_a_line_of_the_log_and_told_once(tmp_path):
+    lines = []
+    tasks = [ScheduledTask(name, ("warns", str(tmp_path / name))) for name in ("a", "b")]
+    run_in_processes(tasks, worker_tasks.work, 1, log=lines.append)
+    assert lines == ["UserWarning: the same in every worker"]
+
+
 PROGRAM = """
 import sys
 import worker_tasks

@@ -9,9 +9,9 @@ import checksummed
 import pytest
 from small_study import MODEL, small_config, write_files
 
-import headstart
 from headstart.study.execution.scheduler import TaskResult
 from headstart.study.recipes.timing import Times
+from headstart.study.study import study as run_study
 
 # Half a second for a step, 10 s for the trials from scratch, 20 s for those from a base; 950 s of 1,000 are planned.
 FORECAST = {
@@ -30,7 +30,7 @@ def start(directory, **changes):
 def run(directory, files, log=lambda line: None):
     config = small_config(files, arms=["tfidf", "scratch", "finetuned"], budgets=[10], seeds=1, time="1000s")
     config = dataclasses.replace(config, pretrain=[dataclasses.replace(config.pretrain[0], steps=0)])
-    return headstart.study(config, out=directory, model=MODEL, device="cpu", log=log)
+    return run_study(config, out=directory, model=MODEL, device="cpu", log=log)
 
 
 def steps_of(directory):

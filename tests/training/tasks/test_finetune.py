@@ -133,7 +133,7 @@ def test_a_frozen_base_stays_as_it_was(files, tmp_path, base_run):
     before, after = load(base_run).model, load(tmp_path / "run").model
     for name, parameter in before.base.named_parameters():
         assert torch.equal(parameter, after.base.get_parameter(name)), name
-    with refused("missing", "--freeze base", "--start"):
+    with refused("missing", "--freeze=base", "--start"):
         tune(files, tmp_path / "other", freeze="base")
 
 

@@ -262,7 +262,7 @@ def test_a_tokenizer_that_is_not_given_is_trained_once(tmp_path, side):
     ("options", "code", "name"),
     [
         ({"preset": "tiny", "model": {"width": 16}}, "conflict", "the preset tiny"),
-        ({"start_into": "encoder"}, "conflict", "--start-into encoder"),
+        ({"start_into": "encoder"}, "conflict", "--start-into=encoder"),
         ({"label_smoothing": 1.5}, "bad-value", "label_smoothing is 1.5"),
         ({"loop": LoopConfig(unfreeze_every=2)}, "conflict", "--unfreeze-every"),
     ],
@@ -302,5 +302,5 @@ def test_a_start_brings_its_tokenizer(tmp_path):
 
 
 def test_start_into_is_for_a_single_stack(tmp_path):
-    with refused("conflict", "--start-into both", "a translation run"):
+    with refused("conflict", "--start-into=both", "a translation run"):
         translators.train(tmp_path / "run", start=translators.path_of(), start_into="both")

@@ -52,7 +52,7 @@ def test_copying_and_reversing_are_learned_exactly(tmp_path, task):
 @pytest.mark.slow
 def test_the_embedded_pairs_give_a_bleu_over_60(tmp_path):
     """A minute or two on one core."""
-    demo.write(tmp_path / "demo")
+    demo.write_demo(tmp_path / "demo")
     files = {name: tmp_path / f"demo/pairs.{name}.tsv" for name in ("train", "valid", "test")}
     result = train_translator(
         files["train"], valid=files["valid"], test=files["test"], out=tmp_path / "run", vocab=2_000,

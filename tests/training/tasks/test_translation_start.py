@@ -33,7 +33,7 @@ def test_a_single_stack_becomes_the_encoder_unless_said_otherwise(base, translat
 
 def test_a_stack_to_start_into_needs_a_single_one(translator):
     for start in (translator, None):
-        with refused("conflict", "--start-into both"):
+        with refused("conflict", "--start-into=both"):
             start_into_of(start, "both")
 
 

@@ -1,0 +1,36 @@
+"""What a study would do: as the study does it, and nothing written."""
+
+import pytest
+from small_study import MODEL, small_config, write_files
+
+from headstart.study.arguments import Asked
+from headstart.study.given_data import given_data
+from headstart.study.recipes import plan
+from headstart.study.recipes.plan import plan_of, time_sentence
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    files = write_files(tmp_path_factory.mktemp("files"))
+    return Asked(small_config(files, arms=["majority", "scratch", "finetuned"], budgets=[10]), MODEL, frozenset())
+
+
+def test_every_task_is_counted(asked):
+    sources = given_data(asked.config, None, None, None, None)
+    planned = plan_of(asked, sources, "cpu", lambda line: None)
+    seeds = asked.config.study.seeds
+    counts = {part.name: part.count for part in planned.forecast.parts}
+    assert counts == {
+        "pretraining, causal": 1, "majority, 10 labels": seeds, "scratch, 10 labels": seeds,
+        "finetuned, 10 labels": seeds, "starting them": 1 + 2 * seeds,
+    }  # fmt: skip
+    assert not planned.has_recipe
+    assert planned.forecast.seconds > 0
+
+
+def test_where_the_speed_of_a_machine_is_not_known_nothing_is_said(asked, monkeypatch):
+    def unknown(*arguments):
+        raise plan.UserError("the card is in no table")
+
+    monkeypatch.setattr(plan.calibration, "this_machine", unknown)
+    assert time_sentence(asked.config, MODEL, {}, "cpu") == ""
