@@ -366,4 +366,4 @@ class FinetuneSettings(
     """Share of train to hold out where no valid is given (0: none)."""
 
     valid_bleu: bool = False
-    """Translation: compute BLEU and chrF on valid at every evaluation, not only at the end."""
+    """Translation: compute BLEU and chrF at every evaluation, on a sample of valid, and not only at the end."""
