@@ -61,8 +61,8 @@ class OptimizerConfig(Settings):
     tensor (queries, keys and values; gate and input) separately."""
 
     learning_rate: Annotated[float, Bound(0, 100, is_open=True)] = 0.0
-    """Peak learning rate of AdamW (default: by the width; in fine-tuning 1e-3 from scratch and 3e-4 from a start,
-    3e-4 and 1e-4 from a width of 512 on)."""
+    """Peak learning rate of AdamW (default: by the width alone; in fine-tuning 1e-3 at 128 and 1e-4 at 768, from any
+    start)."""
 
     muon_lr: Annotated[float, Bound(0, 100, is_open=True)] = 0.005
     """Peak learning rate of Muon."""
