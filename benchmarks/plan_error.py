@@ -9,8 +9,9 @@
 The machine is calibrated just before, in a cache of the benchmark's own. Each configuration then trains some steps on
 random tokens. Memory is all that the process has: on a CPU the peak of its resident set, in a process of its own,
 forked before any memory was used; on a GPU what the allocator had handed out at most and what the driver's context
-takes, many configurations in one process, which gives everything back after each. Time is the median of stretches of steps, with their spread beside it. Prints a table, the
-median and the worst error, and a JSON line (or a file, with --out, whole after every row).
+takes, many configurations in one process, which gives everything back after each. Time is the median of stretches of
+steps, with their spread beside it. Prints a table, the median and the worst error, and a JSON line (or a file, with
+--out, whole after every row).
 """
 
 import argparse

@@ -14,7 +14,11 @@ from headstart.errors import UserError
 
 @contextlib.contextmanager
 def run_lock(directory: Path) -> Iterator[None]:
-    """Within `with`, hold `directory/lock`; the system lets go of it if the process is killed."""
+    """Within `with`, hold `directory/lock`; the system lets go of it if the process is killed.
+
+    A directory that was made for it, and has nothing else in it when an error comes, goes again.
+    """
+    is_new = not directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / "lock").open("a+")
@@ -33,7 +37,14 @@ def run_lock(directory: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # a disk too full for this line is refused with numbers later
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), json.dumps({"pid": os.getpid(), "since": now}).encode())
-        yield
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if is_new and os.listdir(directory) == ["lock"]:
+                    (directory / "lock").unlink()
+                    directory.rmdir()
+            raise
 
 
 def _holder(file: TextIO) -> str:

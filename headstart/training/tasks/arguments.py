@@ -101,6 +101,10 @@ def read_sets(
     elif given.valid_share:
         whole = sets["train"]
         split = split_by_hash(*texts_and_labels(whole), given.valid_share, given.seed)
+        if not split.held_out:
+            what = f"no row can be held out for valid: train has {len(whole):,} rows, too few or too much alike"
+            fix = "give --valid, or more rows"
+            raise UserError(what, fix=fix, code="too-few")
         sets = {"train": whole.subset(split.kept), "valid": whole.subset(split.held_out)}
     if given.labels:
         texts, labels = texts_and_labels(sets["train"])

@@ -41,9 +41,6 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
     data = given.part(DataConfig, **{role: str(source) for role, source in sources.items()}, labels_seed=seed)
     read, keys = partial(read_pairs, reading=data), lambda pairs: (pairs.sources, [0.0] * len(pairs))
     sets = read_sets(sources, read, keys, given, console.log)
-    if not len(sets["valid"]):
-        what = "no pair can be held out for valid: all of them have the same source"
-        raise UserError(what, where=data.train, fix="give --valid, or more pairs", code="too-few")
     shape = shape_of(call, start, into)
     frame: FrameName = start.config.frame if start else "causal"
     vocabularies = _vocabularies(call, session, sets["train"], start, frame)
