@@ -197,13 +197,14 @@ CorpusReadingFlags, CORPUS_READING = flags(settings_named(*_ROWS, "documents", o
 LabelledReadingFlags, LABELLED_READING = flags(settings_named(*_ROWS, "label_column", of=Reading), "Reading", 60)
 ReadingFlags, READING = flags(all_but(Reading), "Reading", 60)
 _SAMPLE, _BEAM = ("temperature", "top_k", "top_p"), ("beam", "length_penalty")
+_LENGTHS = ("max_length_ratio", "max_length_extra")
 GenerateFlags, GENERATE = generation_flags(
     *_SAMPLE, *_BEAM, "max_tokens", "min_tokens", "no_repeat", "count", defaults=SAMPLED
 )
 TranslateFlags, TRANSLATE = generation_flags(
-    *_BEAM, "min_tokens", "max_tokens", "no_repeat", *_SAMPLE, defaults=BEAM_OF_FIVE
+    *_BEAM, "min_tokens", "max_tokens", *_LENGTHS, "no_repeat", *_SAMPLE, defaults=BEAM_OF_FIVE
 )
-BeamFlags, BEAM = generation_flags(*_BEAM, defaults=BEAM_OF_FIVE)
+BeamFlags, BEAM = generation_flags(*_BEAM, *_LENGTHS, defaults=BEAM_OF_FIVE)
 
 # The tokenizer is a fingerprint, which the run knows.
 ModelFlags, MODEL = flags(without_defaults(all_but(ModelConfig, "tokenizer")), "Model: overrides the preset", 50)

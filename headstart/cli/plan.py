@@ -262,5 +262,6 @@ def _study(study: str, target: Target, prices: Prices, common: PlanCommon) -> in
     from headstart.study.recipes.forecast import forecast
 
     planned = forecast(study, target, prices)
-    data = {**dataclasses.asdict(planned), "seconds": planned.seconds}
+    data = {**dataclasses.asdict(planned), "seconds": planned.seconds, "disk": planned.disk._asdict()}
+    data["assumptions"].append(planned.disk.sentence)
     return _answer(common, data, partial(plan_tables.show_forecast, target=target))

@@ -18,7 +18,6 @@ from headstart.errors import UserError, visible
 from headstart.planning.choice import Choice
 from headstart.planning.figures import format_bytes, format_duration
 from headstart.planning.machines import Target
-from headstart.planning.memory import LEAST_CLAIMED, MEGABYTE
 
 if TYPE_CHECKING:
     from headstart.training.calibration.cost import RunCost
@@ -80,10 +79,8 @@ def _memory(planned: dict[str, Any]) -> Iterator[RenderableType]:
     memory = planned["memory"]
     when = f"{memory['moment']}; batch {memory['batch']:,}, {memory['precision']}"
     rows = [(kind, format_bytes(count)) for kind, count in memory["kinds"].items()]
-    rows.append(("beside the allocator: driver, interpreter", format_bytes(memory["beside"])))
-    total = format_bytes(memory["total"] + memory["beside"])
-    rows.append(("[bold]total[/bold]", f"[bold]{total}[/bold]"))
-    yield plain_table(f"memory at its fullest ({when})", numbers=[""], rows=rows)
+    rows.append(("[bold]total[/bold]", f"[bold]{format_bytes(memory['total'])}[/bold]"))
+    yield plain_table(f"memory of the process at its fullest ({when})", numbers=[""], rows=rows)
     rest = f"evaluation {format_bytes(memory['evaluation'])}"
     if memory["decoding"]:
         rest += f", decoding {format_bytes(sum(memory['decoding'].values()))}"
@@ -130,8 +127,7 @@ def show_choice(console: Console, planned: dict[str, Any]) -> None:
     if UNKNOWN_CORPUS in planned["command"].split():
         console.print(f"{UNKNOWN_CORPUS} stands for the files of the text.")
     console.print(f"[dim]By {visible(planned['time']['source'])}.[/dim]")
-    needed = format_bytes(memory["total"] + memory["beside"])
-    console.print(f"memory {needed} of {format_bytes(memory['available'])}")
+    console.print(f"memory {format_bytes(memory['total'])} of {format_bytes(memory['available'])}")
 
 
 def show_calibration(console: Console, measured: dict[str, Any]) -> None:
@@ -147,19 +143,17 @@ def show_calibration(console: Console, measured: dict[str, Any]) -> None:
 
 
 def summary(rows: Sequence["RunCost"]) -> dict[str, float | None]:
-    """The median and the worst of the relative errors, in time and in memory, and what is not counted there."""
+    """The median and the worst of the relative errors, in time and in memory."""
     errors_by_name: dict[str, float | None] = {}
-    claimed = [row for row in rows if row.is_memory_claimed]
-    for name, counted in (("seconds_error", rows), ("memory_error", claimed)):
-        errors = [abs(error) for row in counted if (error := getattr(row, name)) is not None]
+    for name in ("seconds_error", "memory_error"):
+        errors = [abs(error) for row in rows if (error := getattr(row, name)) is not None]
         errors_by_name[f"median_{name}"] = statistics.median(errors) if errors else None
         errors_by_name[f"worst_{name}"] = max(errors, default=None)
-    measured = [row for row in rows if row.measured_memory]
-    return {**errors_by_name, "runs_below_claimed_memory": len(measured) - len(claimed)}
+    return errors_by_name
 
 
 def show_check(console: Console, checked: dict[str, Any]) -> None:
-    """A line for each run, the medians, and what is not claimed."""
+    """A line for each run, and the medians."""
     kinds = {"seconds": format_duration, "memory": format_bytes}
     rows = []
     for cost in checked["runs"]:
@@ -174,11 +168,6 @@ def show_check(console: Console, checked: dict[str, Any]) -> None:
         middle, worst = checked[f"median_{kind}_error"], checked[f"worst_{kind}_error"]
         shown = "not known" if middle is None else f"{_percent(middle)}, at worst {_percent(worst)}"
         console.print(f"median error in {name}: {shown}")
-    if below := checked["runs_below_claimed_memory"]:
-        console.print(
-            f"{_counted(below, 'run')} took less than {LEAST_CLAIMED // MEGABYTE} MB, where the plan does not "
-            "claim to know the memory: not counted in the errors of memory"
-        )
 
 
 def forecast_table(planned: dict[str, Any], has_times: bool = True) -> Table:

@@ -50,10 +50,22 @@ class GenerationConfig(BeamSearch, Seed):
     """Fewest tokens to write."""
 
     max_tokens: Annotated[int, Bound(1, MOST_TOKENS)] | None = None
-    """Most tokens to write (default: 200; in a translation twice those of its source, and 16)."""
+    """Most tokens to write (default: 200; in a translation by the length of its source)."""
+
+    # Of 18,000 pairs of three data sets, in both directions, no translation is longer.
+    max_length_ratio: Annotated[float, Bound(0, MOST_TOKENS)] = 1.5
+    """Translation: most tokens to write for each one of the source."""
+
+    max_length_extra: Annotated[int, Bound(1, MOST_TOKENS)] = 10
+    """Translation: most tokens to write on top of these."""
 
     no_repeat: Annotated[int, COUNT] = 0
     """Never write the same sequence of this many tokens twice (0: allow repeats)."""
+
+    def most_tokens(self, source_tokens: int) -> int:
+        """The most tokens of the translation of so many."""
+        by_source = int(self.max_length_ratio * source_tokens) + self.max_length_extra
+        return self.max_tokens or max(self.min_tokens, by_source)
 
     def __post_init__(self) -> None:
         super().__post_init__()

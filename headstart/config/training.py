@@ -65,8 +65,8 @@ class OptimizerConfig(Settings):
     tensor (queries, keys and values; gate and input) separately."""
 
     learning_rate: Annotated[float, Bound(0, 100, is_open=True)] = 0.0
-    """Peak learning rate of AdamW (default: by the width; in fine-tuning 1e-3 from scratch and 3e-4 from a start,
-    3e-4 and 1e-4 from a width of 512 on)."""
+    """Peak learning rate of AdamW (default: by the width alone; in fine-tuning 1e-3 at 128 and 1e-4 at 768, from any
+    start)."""
 
     muon_lr: Annotated[float, Bound(0, 100, is_open=True)] = 0.005
     """Peak learning rate of Muon."""
@@ -378,7 +378,7 @@ class FinetuneSettings(
     """Share of train to hold out where no valid is given (0: none)."""
 
     valid_bleu: bool = False
-    """Translation: compute BLEU and chrF on valid at every evaluation, not only at the end."""
+    """Translation: compute BLEU and chrF at every evaluation, on a sample of valid, and not only at the end."""
 
     valid_metrics: bool = False
     """Compute all metrics on valid at every evaluation, such as macro-F1, not only at the end (translation has

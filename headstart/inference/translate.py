@@ -32,9 +32,6 @@ from headstart.tokenizers.tokenizer import Vocabularies
 # Source tokens of a batch; each source has several hypotheses in the decoder.
 SOURCE_BATCH_TOKENS = {device: tokens // 2 for device, tokens in BATCH_TOKENS.items()}
 
-# The default limit of a translation: twice the tokens of its source and 16, as in fairseq's recipes.
-MOST_TIMES, MOST_MORE = 2, 16
-
 
 class Candidate(NamedTuple):
     """One translation of a text."""
@@ -144,7 +141,7 @@ class Translator:
         if room < 1:
             fix = "give a shorter one"
             raise UserError(f"a prefix of {len(prompt) - 1} tokens leaves no room", fix=fix, code="too-large")
-        most = [config.max_tokens or max(config.min_tokens, MOST_TIMES * len(s) + MOST_MORE) for s in sources]
+        most = [config.most_tokens(len(source)) for source in sources]
         never = sorted(tokenizer.special_ids - {target.last})
         limits = DecodingLimits(end=target.last, max_tokens=[min(one, room) for one in most], never=never)
         tokens, present = pad(sources, self.vocabularies.source.roles["pad"] or 0)

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from headstart.config.resolve import finetuning_learning_rate
 from headstart.planning.operations import per_text
 from headstart.planning.workload import BYTES_A_TOKEN, Workload
 
@@ -81,7 +80,8 @@ def base_recipe(size: Size, corpus_tokens: float, text_tokens: float) -> BaseRec
 def finetune_recipe(size: Size) -> dict[str, Any]:
     """How a base of this size is fine-tuned; of several learning rates the first is the best for most tasks."""
     is_regularised = size.operations >= REGULARISED_FROM
-    scratch, pretrained = (finetuning_learning_rate(size.width, is_pretrained) for is_pretrained in (False, True))
+    # Weights that know something already want smaller steps, and so do wide models.
+    pretrained, scratch = (3e-4, 1e-3) if size.width < 512 else (1e-4, 3e-4)
     return {
         "pooling": "mean", "average": "tail", "dropout": 0.1, "epochs": 4.0 if is_regularised else 3.0,
         "r_drop": 1.0 if is_regularised else 0.0, "learning_rates": [pretrained, scratch],

@@ -97,7 +97,7 @@ def _fitted(config: ModelConfig, resources: Resources) -> Choice | None:
 
     def fits(size: int) -> bool:
         parts = -(-whole.batch // size)
-        return training_memory(replace(whole, accumulate=parts)).needed <= resources.target.memory
+        return training_memory(replace(whole, accumulate=parts)).total <= resources.target.memory
 
     at_once = largest_fitting(fits, batch)
     if not at_once:

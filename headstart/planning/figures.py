@@ -59,7 +59,7 @@ def _memory(work: Workload, target: Target) -> dict[str, Any]:
     training = training_memory(work)
     return {
         "batch": work.micro_batch, "precision": work.precision, "kinds": training.kinds,
-        "total": training.total, "moment": training.moment, "beside": training.context,
+        "total": training.total, "moment": training.moment,
         "available": target.memory, "activations": [row._asdict() for row in training.saved],
         "evaluation": memory.evaluation_memory(work).total,
         "decoding": memory.decoding_memory(work).kinds if _generates(work) else None,
@@ -93,14 +93,14 @@ def answer(work: Workload, target: Target, prices: Prices, steps: int = 0) -> An
     """Whether this training fits into that machine, and how long it takes, where the number of steps is known."""
 
     def fits(batch: int, accumulate: int) -> bool:
-        return training_memory(replace(work, batch=batch * accumulate, accumulate=accumulate)).needed <= target.memory
+        return training_memory(replace(work, batch=batch * accumulate, accumulate=accumulate)).total <= target.memory
 
     def duration(accumulate: int) -> str:
         step = time.step_seconds(replace(time.with_padding(work), accumulate=accumulate), prices)
         machine = f"on {target.title}" if target.kind == "cuda" or target.cores else "here"
         return f"{format_duration(steps * step.total)} for {steps:,} steps {machine}"
 
-    needed = training_memory(work).needed
+    needed = training_memory(work).total
     if needed <= target.memory:
         sentence = f"fits, {duration(work.accumulate)}" if steps else "fits"
         sentence += f" ({format_bytes(needed)} of {format_bytes(target.memory)})"

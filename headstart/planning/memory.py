@@ -14,17 +14,22 @@ from headstart.planning.workload import DeviceKind, Workload
 
 MEGABYTE = 2**20
 
-# Less than this is mostly what libraries and the interpreter happen to hold: no accuracy is claimed there.
-LEAST_CLAIMED = 500 * MEGABYTE
+# What a process holds before it trains: on a CPU the interpreter with torch, on a GPU the driver's context and the
+# kernels' code, which no allocator counts.
+PROCESS: dict[DeviceKind, int] = {"cpu": 250 * MEGABYTE, "cuda": 500 * MEGABYTE}
 
-# What libraries hold once they have worked: on a CPU pages of code (about 150 MB), modules and the kernels that were
-# compiled, of which products in bf16 have more; on a GPU the workspaces of the matrix library, which the allocator
-# counts: 32 MB for each thread (forward's, backward's), once more for the stream of a recording.
-LIBRARIES: dict[DeviceKind, int] = {"cpu": 180 * MEGABYTE, "cuda": 4 * 32 * MEGABYTE}
+# What libraries hold once they have worked: on a CPU pages of code, modules and compiled kernels, of which products in
+# bf16 have more; on a GPU the workspaces of the matrix library, which the allocator counts: 32 MB for each thread
+# (forward's, backward's), once more for the stream of a recording.
+LIBRARIES: dict[DeviceKind, int] = {"cpu": 140 * MEGABYTE, "cuda": 4 * 32 * MEGABYTE}
 CPU_BF16_KERNELS = 15 * MEGABYTE
 
-# Beside the allocator: the driver's context and the kernels' code. It counts for fitting, not in max_memory_allocated.
-CONTEXT: dict[DeviceKind, int] = {"cpu": 250 * MEGABYTE, "cuda": 500 * MEGABYTE}
+# On a CPU: scikit-learn and SciPy, which compute the metrics of labels and the first vectors of tokens.
+SCIKIT_LEARN = 180 * MEGABYTE
+
+# In bf16 kernels are compiled for each shape, and stay: those of attention for each length of text (4.3 MB, forward and
+# backward), and in translation all products for each shape of a batch, of which oneDNN keeps 1,024.
+KERNELS_OF_LENGTH, KERNELS_OF_BATCH, MOST_KERNELS_OF_BATCHES = 4.3 * MEGABYTE, 16 * MEGABYTE, 650 * MEGABYTE
 
 # On a CPU the C library maps a tensor of this size or more by itself, and gives it back when it is freed. All others
 # come from one heap, where what is freed leaves holes that tensors of another size do not fit. No formula follows them
@@ -36,21 +41,16 @@ HOLES_OF_TRANSIENT, HOLES_OF_LARGEST, HOLES_OF_GRADIENTS = 0.35, 1.1, 0.10
 
 @dataclass(frozen=True)
 class Memory:
-    """The fullest moment: bytes by kind, and when it is."""
+    """All that the process has in the device's memory at the fullest moment: bytes by kind, and when it is."""
 
     kinds: dict[str, int]
     moment: str
     saved: list[Saved]  # what the activations consist of, where they are at their most
-    context: int  # what the driver or the interpreter takes besides
 
     @property
     def total(self) -> int:
-        return sum(self.kinds.values())
-
-    @property
-    def needed(self) -> int:
         """Bytes that the device must have."""
-        return self.total + self.context
+        return sum(self.kinds.values())
 
 
 class Moment(NamedTuple):
@@ -89,15 +89,29 @@ def training_memory(work: Workload) -> Memory:
 
 
 def _memory(work: Workload, kinds: dict[str, int], moment: str, saved: Sequence[Saved] = (), holes: int = 0) -> Memory:
-    """These kinds, between what every moment has: the weights, and what libraries hold."""
-    config, weights, libraries = work.config, FP32_BYTES * model_sizes(work).total, LIBRARIES[work.device]
+    """These kinds, between what every moment has: the process, the weights, and what libraries hold."""
+    config, weights = work.config, FP32_BYTES * model_sizes(work).total
     if config.positions == "sinusoidal":
         tables = 2 if config.target_vocab else 1
         weights += FP32_BYTES * min(config.context, 1 << 16) * config.width * tables
-    if work.device == "cpu" and work.precision == "bf16":
-        libraries += CPU_BF16_KERNELS
-    kinds = {"weights": weights, **kinds, "libraries": libraries, "allocator": holes}
-    return Memory({kind: count for kind, count in kinds.items() if count}, moment, list(saved), CONTEXT[work.device])
+    kinds = {"process": PROCESS[work.device], "libraries": _libraries(work), "weights": weights, **kinds}
+    kinds["allocator"] = holes
+    return Memory({kind: count for kind, count in kinds.items() if count}, moment, list(saved))
+
+
+def _libraries(work: Workload) -> int:
+    held = LIBRARIES[work.device]
+    if work.device == "cuda":
+        return held
+    if work.has_scikit_learn:
+        held += SCIKIT_LEARN
+    if work.precision == "bf16":
+        held += CPU_BF16_KERNELS
+        if work.head.kind == "translation":
+            held += min(MOST_KERNELS_OF_BATCHES, KERNELS_OF_BATCH * work.shapes)
+        elif not work.keeps_attention:
+            held += round(KERNELS_OF_LENGTH * work.shapes)
+    return held
 
 
 def optimizer_bytes(work: Workload, sizes: ModelSizes) -> int:

@@ -49,6 +49,8 @@ class Workload:
     accumulate: int = 1
     average: bool = False  # whether an average of the weights is kept beside them
     freeze: Freeze | None = None
+    seen_shapes: int = 0  # different lengths of text, in translation shapes of batches, where they were counted
+    counts_vectors: bool = False  # whether the first vectors of tokens are counted in the corpus
 
     def __post_init__(self) -> None:
         check_head(self.config, self.head)
@@ -57,6 +59,21 @@ class Workload:
     def micro_batch(self) -> int:
         """Texts that are in memory at once."""
         return math.ceil(self.batch / max(1, self.accumulate))
+
+    @property
+    def shapes(self) -> int:
+        """How many different lengths texts have, or batches of a translation: as counted, or up to twice the mean."""
+        n = self.lengths.source
+        if self.seen_shapes or self.reading == "whole":
+            return self.seen_shapes or 1
+        if self.reading == "packed":
+            return min(n, 2 * self.document) if self.document else 1
+        return min(2 * n, self.config.context)
+
+    @property
+    def has_scikit_learn(self) -> bool:
+        """Whether the process imports scikit-learn, for metrics or for vectors of tokens."""
+        return self.counts_vectors or self.head.kind in ("classification", "multilabel", "regression")
 
     @property
     def has_muon(self) -> bool:

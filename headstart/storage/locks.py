@@ -16,7 +16,11 @@ from headstart.storage.exhaustion import try_again
 
 @contextlib.contextmanager
 def run_lock(directory: Path) -> Iterator[None]:
-    """Within `with`, hold `directory/lock`; the system lets go of it if the process is killed."""
+    """Within `with`, hold `directory/lock`; the system lets go of it if the process is killed.
+
+    A directory that was made for it, and has nothing else in it when an error comes, goes again.
+    """
+    is_new = not directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         # A link is refused: what it points to would be emptied.
@@ -41,7 +45,14 @@ def run_lock(directory: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # a disk too full for this line is refused with numbers later
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), json.dumps({"pid": os.getpid(), "since": now}).encode())
-        yield
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if is_new and os.listdir(directory) == ["lock"]:
+                    (directory / "lock").unlink()
+                    directory.rmdir()
+            raise
 
 
 def _holder(file: TextIO) -> str:

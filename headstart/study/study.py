@@ -29,7 +29,7 @@ from headstart.study.execution.scheduler import ScheduledTask, TaskResult
 from headstart.study.execution.workers import Interrupted, run_in_processes
 from headstart.study.given_data import given_data
 from headstart.study.model import keep_model
-from headstart.study.recipes.costs import Sizes
+from headstart.study.recipes.costs import Sizes, StudyDisk
 from headstart.study.recipes.plan import time_sentence
 from headstart.study.recipes.recipe import RECIPE, Question, with_recipe
 from headstart.study.recipes.timing import Times, is_timed, retimed
@@ -113,10 +113,10 @@ def study(
         data = dataclasses.replace(data, device="cuda" if on_gpu else "cpu")
         settings = settings_of(data, asked, fields)
         check_same(directory, settings, has_final_steps=not is_timed(directory))
-        log(_summary(data, _tasks(data)))
+        at_once, run = _engine(data, jobs, engine, ray_address)
+        log(_summary(data, _tasks(data), at_once or 1))
         if not (directory / RECIPE).exists() and (time_needed := time_sentence(files, fields, sets, device)):
             log(time_needed)
-        at_once, run = _engine(data, jobs, engine, ray_address)
         execution = _Execution(data, at_once, run, on_progress, log, time.monotonic() - started)
         task_results = {}
         if is_timed(directory):
@@ -193,14 +193,16 @@ def _is_done(task: ScheduledTask) -> bool:
     return bool(file.exists())
 
 
-def _summary(data: StudyData, tasks: list[ScheduledTask]) -> str:
+def _summary(data: StudyData, tasks: list[ScheduledTask], jobs: int) -> str:
     study, sets = data.config.study, data.facts["data"]
+    disk = StudyDisk.of(data.config, data.model, len(data.labels), len(_pretrainings(data)), jobs)
     operations, rates = sum(task.cost for task in tasks), ", ".join(f"{rate:g}" for rate in data.learning_rates)
     return (
         f"labelled rows: {sets['train']['rows']:,} train, {sets['valid']['rows']:,} valid, "
         f"{sets['test']['rows']:,} test; {len(data.labels)} classes\n"
         f"{len(tasks)} tasks of {operations:.2g} operations; budgets of {', '.join(map(str, study.budgets))} labels; "
-        f"seeds: {study.seeds}; learning rates that neural arms try on valid: {rates}"
+        f"seeds: {study.seeds}; learning rates that neural arms try on valid: {rates}\n"
+        f"{disk.sentence}"
     )
 
 

@@ -4,7 +4,6 @@ Each leaves a small file when it is finished (a run's result.json, a trial's tri
 again, and what was interrupted goes on as any run does. Nothing here reads a clock.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import io
@@ -313,9 +312,9 @@ def _shape(data: StudyData, objective: PretrainObjective | None) -> dict[str, An
 
 
 def _tidy(data: StudyData, trial: Trial, chosen: float | None) -> None:
-    """Weights and checkpoints of hundreds of trials would fill a disk; one run of each arm stays usable."""
+    """Weights and tokenizers of hundreds of trials would fill a disk; one run of each arm stays usable."""
     for run in data.trial_file(trial).parent.glob("lr-*"):
         shutil.rmtree(run / "best", ignore_errors=True)
         if not (data.keeps_model(trial) and run.name == f"lr-{chosen:g}"):
-            with contextlib.suppress(FileNotFoundError):
-                (run / "weights.safetensors").unlink()
+            for name in ("weights.safetensors", "tokenizer.json"):
+                (run / name).unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headstart.planning.machines import CARDS
-from headstart.planning.memory import LEAST_CLAIMED, training_memory
+from headstart.planning.memory import training_memory
 from headstart.planning.time import paper_prices, step_seconds
 
 ROOT = Path(__file__).parents[2]
@@ -59,12 +59,10 @@ def test_a_child_answers_row_by_row_and_its_death_is_noticed(plan_error):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_configurations_have_names_of_their_own_and_are_large_enough(plan_error, device):
+def test_configurations_have_names_of_their_own(plan_error, device):
     every = [case for held_out in (False, True) for case in plan_error.cases(device, held_out=held_out)]
     names = [plan_error.name_of(case) for case in every]
     assert len(set(names)) == len(names)
     assert len(plan_error.cases(device, held_out=False)) >= 20
     for case in every:
         assert plan_error.case_named(plan_error.name_of(case), device) == case
-        for precision in ("fp32", "bf16"):
-            assert training_memory(plan_error.workload(case, device, precision)).total > LEAST_CLAIMED

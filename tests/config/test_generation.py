@@ -37,5 +37,12 @@ def test_values_out_of_range_are_refused(wrong, code, name):
         GenerationConfig(**wrong)
 
 
+def test_a_translation_may_be_half_as_long_again_as_its_source_and_ten_tokens():
+    assert [GenerationConfig().most_tokens(n) for n in (1, 5, 20)] == [11, 17, 40]
+    assert GenerationConfig(min_tokens=30).most_tokens(5) == 30
+    assert GenerationConfig(max_tokens=7).most_tokens(50) == 7
+    assert GenerationConfig(max_length_ratio=0.0, max_length_extra=3).most_tokens(50) == 3
+
+
 def test_sampling_with_a_beam_of_one_is_allowed():
     assert GenerationConfig(beam=1, temperature=1.0).temperature == 1.0

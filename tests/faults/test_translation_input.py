@@ -50,7 +50,7 @@ def test_pairs_of_which_none_can_be_held_out_are_refused(capsys, tmp_path, text)
     (tmp_path / "train.tsv").write_text(text)
     answer = tune(capsys, tmp_path / "train.tsv", tmp_path / "run")
     assert answer.code == 2
-    assert "no pair can be held out for valid" in answer.err
+    assert "no row can be held out for valid" in answer.err
     assert "give --valid" in answer.err
 
 

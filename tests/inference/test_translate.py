@@ -121,6 +121,21 @@ def test_rules_of_the_search_are_handed_on():
     assert all(len(one.ids) <= len(prefix) + 4 for one in begun)
 
 
+def test_a_translation_is_bounded_by_the_length_of_its_source():
+    loose = GenerationConfig(beam=3, max_length_ratio=3.0, max_length_extra=20)
+    tight = GenerationConfig(beam=3, max_length_ratio=0.5, max_length_extra=2)
+    texts = [*TEXTS, *small.sentences(12, seed=3)]
+    bounded = list(translator().translate(texts, tight))
+    longer = 0
+    for free, found in zip(best(texts, loose), bounded, strict=True):
+        most = int(0.5 * len(found.source_ids)) + 2
+        assert len(found.candidates[0].ids) <= most
+        if len(free.ids) < most:
+            assert found.candidates[0] == free
+        longer += len(free.ids) > most
+    assert 0 < longer < len(texts)
+
+
 def test_several_translations_come_best_first():
     for one in translator().translate(TEXTS, GenerationConfig(beam=4, count=4)):
         scores = [candidate.score for candidate in one.candidates]

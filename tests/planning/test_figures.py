@@ -43,11 +43,11 @@ def test_what_does_not_fit_says_what_would():
     assert f"batch {verdict.largest_batch} fits, or `--accumulate {verdict.accumulate}`" in verdict.sentence
     fitting = workload(verdict.largest_batch)
     too_large = workload(verdict.largest_batch + 1)
-    assert training_memory(fitting).needed <= card.memory < training_memory(too_large).needed
+    assert training_memory(fitting).total <= card.memory < training_memory(too_large).total
     cut = workload(accumulate=verdict.accumulate)
-    assert training_memory(cut).needed <= card.memory
+    assert training_memory(cut).total <= card.memory
     less = workload(accumulate=verdict.accumulate - 1)
-    assert training_memory(less).needed > card.memory
+    assert training_memory(less).total > card.memory
 
 
 def test_what_never_fits_asks_for_a_smaller_model():

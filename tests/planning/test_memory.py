@@ -71,7 +71,7 @@ def test_the_planned_peak_is_what_tensors_hold_at_most(name, tmp_path):
     measured = here.recv()
     child.join()
     kinds = memory.training_memory(CASES[name]).kinds
-    planned = sum(count for kind, count in kinds.items() if kind not in ("libraries", "allocator"))
+    planned = sum(count for kind, count in kinds.items() if kind not in ("process", "libraries", "allocator"))
     assert planned == pytest.approx(measured, rel=0.05)
 
 
@@ -102,6 +102,31 @@ def test_a_frozen_base_has_gradients_of_the_head_alone():
     found = model_sizes(work)
     assert found.trainable == 2 * 128 + 2
     assert memory.training_memory(work).kinds["optimizer"] == 2 * 4 * found.trainable
+
+
+def libraries(**changes):
+    return memory.training_memory(Workload(**{**vars(workload("tiny", length=64)), **changes})).kinds["libraries"]
+
+
+def test_the_total_is_the_whole_process_with_its_libraries_and_compiled_kernels():
+    kinds = memory.training_memory(workload("tiny")).kinds
+    assert memory.training_memory(workload("tiny")).total == sum(kinds.values())
+    assert kinds["process"] == 250 * MEGABYTE
+    plain = libraries()
+    assert plain == 140 * MEGABYTE
+    assert libraries(counts_vectors=True) == libraries(head=HeadConfig(kind="classification")) == 320 * MEGABYTE
+    bf16 = libraries(precision="bf16", seen_shapes=10)
+    assert bf16 - libraries(precision="bf16", seen_shapes=5) == pytest.approx(5 * 4.3 * MEGABYTE, abs=1)
+    assert libraries(device="cuda", precision="bf16", seen_shapes=10) == 128 * MEGABYTE
+
+
+def test_lengths_of_texts_reach_twice_their_mean_where_they_were_not_counted():
+    packed = workload("tiny", length=64)
+    assert Workload(**{**vars(packed), "document": 20}).shapes == 40
+    assert Workload(**{**vars(packed), "document": 50}).shapes == 64
+    assert Workload(**{**vars(packed), "document": 0}).shapes == 1
+    assert workload("tiny", "classification", length=30).shapes == 60
+    assert workload("tiny", length=64, reading="whole").shapes == 1
 
 
 def test_an_average_is_one_more_copy():

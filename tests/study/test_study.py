@@ -13,8 +13,10 @@ from small_study import MODEL, small_config, write_files
 from headstart.data.labelled import read_labelled
 from headstart.data.splits import label_subset
 from headstart.runs.base_status import base_status
+from headstart.runs.load import load
 from headstart.study.design import Seeds, trials_of
 from headstart.study.execution.workers import Interrupted
+from headstart.study.recipes.costs import StudyDisk
 from headstart.study.settings import read_study
 from headstart.study.study import study as run_study
 
@@ -53,6 +55,26 @@ def test_every_trial_is_there_and_done(finished):
     assert {t.status for t in found.trials} == {"done"}
     assert model == MODEL
     assert (directory / "study.json").read_bytes() == found.to_json()
+
+
+def test_the_weights_that_stay_are_those_that_were_said_before(files, tmp_path):
+    config = small_config(files, arms=["scratch", "frozen", "finetuned"])
+    config = dataclasses.replace(
+        config, finetune=dataclasses.replace(config.finetune, learning_rate=0.0, learning_rates=[1e-3, 3e-3])
+    )
+    said: list[str] = []
+    headstart.study(config, out=tmp_path / "out", model=MODEL, jobs=2, log=said.append)
+    found = list((tmp_path / "out").rglob("weights.safetensors"))
+    # A run of each network, the model, and the bases; of each rate, seed and budget nothing else.
+    assert len(list((tmp_path / "out").glob("trials/*/lr-*"))) == 3 * 2 * 2 * 2
+    assert len(list((tmp_path / "out").glob("trials/*/lr-*/weights.safetensors"))) == 3
+    assert len(list((tmp_path / "out").glob("trials/*/lr-*/tokenizer.json"))) == 3
+    prepared = dataclasses.replace(config, study=dataclasses.replace(config.study, budgets=[10, 20]))
+    model = load(next((tmp_path / "out").glob("pretrain/*"))).config.model
+    bases = len(list((tmp_path / "out").glob("pretrain/*")))
+    disk = StudyDisk.of(prepared, model, classes=2, bases=bases)
+    assert sum(path.stat().st_size for path in found) == pytest.approx(disk.at_end, rel=0.15)
+    assert any("on disk at the end" in line for line in said)
 
 
 def test_arms_share_rows_order_and_first_weights_but_not_each_others_seeds(finished):

@@ -27,7 +27,7 @@ from headstart.study.execution.scheduler import ScheduledTask, Scheduler, TaskEn
 from headstart.training.signals import Stopped, StopRequests
 
 SHARE_SECONDS = 0.2  # between two reports of a task's progress
-STOP_SECONDS = 60.0
+STOP_SECONDS, END_SECONDS = 60.0, 5.0  # of busy workers that save, of idle ones
 Work = Callable[[Any, Callable[[float], None]], None]
 
 
@@ -102,7 +102,12 @@ class ProcessPool:
                 raise Interrupted(requests.number)
 
     def close(self) -> None:
-        """Kill the workers, busy or not."""
+        """End the workers: idle ones by themselves, so that they give back what they share; busy ones are killed."""
+        for worker in self._idle:
+            worker.pipe.close()
+        deadline = time.monotonic() + END_SECONDS
+        for worker in self._idle:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
         self._our_end.close()
         self._lifeline.close()
         for worker in (*self._busy, *self._idle):
@@ -182,7 +187,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
-    """Run one task after the other."""
+    """Run one task after the other, until the pipe is closed."""
     _leave_forkserver()
     die_with_parent()  # which the thread below cannot do while this process is stopped
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everyone: the parent decides
@@ -193,7 +198,10 @@ def _serve(work: Work, pipe: Connection, lifeline: Connection) -> None:
 
     warnings.showwarning = send_warning  # beside the parent's progress bar, and not through it
     while True:
-        argument = pipe.recv()
+        try:
+            argument = pipe.recv()
+        except EOFError:
+            return
         try:
             end = run_task(work, argument, throttled(lambda share: pipe.send(float(share))))
         except Stopped:

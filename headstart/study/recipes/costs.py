@@ -1,21 +1,23 @@
-"""What a study computes, from its settings and the sizes of its files: the workloads of its runs."""
+"""What a study computes and stores, from its settings and the sizes of its files."""
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headstart.config.defaults import PRETRAIN_BATCH_TOKENS, STUDY_EPOCHS, VALID_SHARE
 from headstart.config.model import HeadConfig, ModelConfig
-from headstart.config.study import PretrainPart, StudyConfig
+from headstart.config.study import WITHOUT_STEPS, PretrainPart, StudyConfig
 from headstart.data.labelled import LabelledSet
 from headstart.data.readers.sources import weighted_path
 from headstart.errors import UserError
+from headstart.planning.figures import format_bytes
+from headstart.planning.parameters import total
 from headstart.planning.workload import BYTES_A_TOKEN, ComputePrecision, DeviceKind, Lengths, Workload, reading_of
-from headstart.study.design import HEADS, Arm
+from headstart.study.design import HEADS, Arm, arms_of, learning_rates_of
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,32 @@ class Workloads:
             batch=finetune.batch * (2 if finetune.r_drop else 1), lengths=Lengths(length), device=self.device,
             precision=self.precision, reading="padded", average=finetune.average != "none",
         )  # fmt: skip
+
+
+class StudyDisk(NamedTuple):
+    """Bytes of the networks' weights and checkpoints that a study has on disk: at its end, and at most before."""
+
+    at_end: int
+    at_most: int
+
+    @classmethod
+    def of(cls, config: StudyConfig, model: ModelConfig, classes: int, bases: int, jobs: int = 1) -> "StudyDisk":
+        """Of so many bases, a network of each arm, and the study's model; `jobs` trials run at once."""
+        networks = sum(arm.kind not in WITHOUT_STEPS for arm in arms_of(config.study))
+        weights = 4 * total(model, HeadConfig(kind="classification", classes=classes))
+        base = 4 * total(model, HeadConfig(kind=HEADS[config.study.objectives[0]]))
+        at_end = bases * len(config.pretrain) * base + (networks + 1) * weights
+        # A run has two checkpoints while one is written: the weights with AdamW's two moments, perhaps an average.
+        tries, copies = len(learning_rates_of(config.finetune, model)), 3 + (config.finetune.average != "none")
+        running = max(jobs * (tries + 2 * copies) * weights * bool(networks), 2 * 3 * base * bool(bases))
+        return cls(at_end, at_end + running)
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"the weights take about {format_bytes(self.at_end)} on disk at the end, "
+            f"at most {format_bytes(self.at_most)} while the study runs"
+        )
 
 
 def _corpus_tokens(config: StudyConfig) -> list[float]:

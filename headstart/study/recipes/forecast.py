@@ -18,7 +18,7 @@ from headstart.planning.workload import BYTES_A_TOKEN
 from headstart.runs.directory import RunDirectory
 from headstart.study.data import labelled_sets
 from headstart.study.design import Arm, Pretraining, default_budgets, learning_rates_of, steps_of, trials_of
-from headstart.study.recipes.costs import Sizes, Workloads
+from headstart.study.recipes.costs import Sizes, StudyDisk, Workloads
 from headstart.study.settings import demo_config, read_study, with_demo
 
 BASELINE_SECONDS = 1.0
@@ -40,6 +40,7 @@ class Forecast:
 
     parts: list[RunGroup]
     assumptions: list[str]
+    disk: StudyDisk
 
     @property
     def seconds(self) -> float:
@@ -84,7 +85,7 @@ def forecast_of(
         f"{sizes.text_tokens:.0f} in a labelled text; {tries} learning rate{'' if tries == 1 else 's'} for every "
         "neural trial; all cores at work (`--jobs`); reading, tokenising and leaks not counted"
     )
-    return Forecast(parts, [assumed])
+    return Forecast(parts, [assumed], StudyDisk.of(config, model, sizes.classes, len(bases)))
 
 
 def _pretraining(works: Workloads, prices: Prices, objective: str) -> tuple[int, float]:

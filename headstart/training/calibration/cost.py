@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from headstart.config.run import RunConfig
@@ -20,7 +21,7 @@ from headstart.machine import Machine
 from headstart.objectives.objective import Objective
 from headstart.planning.calibration import facts_of, load_calibration, this_cpu
 from headstart.planning.machines import card_like
-from headstart.planning.memory import LEAST_CLAIMED, training_memory
+from headstart.planning.memory import PROCESS, training_memory
 from headstart.planning.time import paper_prices, step_seconds
 from headstart.planning.workload import DeviceKind, Lengths, TextLayout, Workload, reading_of
 from headstart.runs.directory import RunDirectory
@@ -28,7 +29,7 @@ from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_write
 from headstart.training.step_log import Progress
 
-SAMPLED_BATCHES = 4
+SAMPLED_BATCHES, BATCHES_WITH_SHAPES = 4, 64
 SLOW_STEPS = 3  # the first take longer: memory, caches, a CUDA graph
 FILE = "cost.json"
 
@@ -36,8 +37,9 @@ FILE = "cost.json"
 def workloads_of(config: RunConfig, objective: Objective, machine: Machine) -> list[Workload]:
     """The workloads of some of the run's steps, by their actual batches."""
     kind: DeviceKind = "cuda" if machine.device.type == "cuda" else "cpu"
-    works = []
-    for step in range(min(SAMPLED_BATCHES, max(1, config.loop.steps))):
+    works, steps = list[Workload](), max(1, config.loop.steps)
+    seen = _seen_shapes(config, objective, min(BATCHES_WITH_SHAPES, steps))
+    for step in range(min(SAMPLED_BATCHES, steps)):
         batch = objective.batch_at(config.loop.seed, step)
         texts, source = batch["tokens"].shape
         if objective.r_drop:  # each text is read twice
@@ -57,9 +59,26 @@ def workloads_of(config: RunConfig, objective: Objective, machine: Machine) -> l
                 lengths=Lengths(source, batch["written"].shape[1] if "written" in batch else 0), reading=reading,
                 document=document, optimizer=config.optimizer.optimizer, accumulate=config.loop.accumulate,
                 average=config.loop.average != "none", freeze="base" if config.freeze == "base" else None,
+                seen_shapes=seen, counts_vectors=config.embedding_init == "cooccurrence",
             )
         )  # fmt: skip
     return works
+
+
+def _seen_shapes(config: RunConfig, objective: Objective, steps: int) -> int:
+    """How many different lengths documents have in so many batches, or shapes the batches of a translation.
+
+    Labelled texts are not counted: evaluation reads more of them, in more lengths.
+    """
+    shapes = set[int | tuple[int, ...]]()
+    for step in range(steps):
+        batch = objective.batch_at(config.loop.seed, step)
+        if "documents" in batch:
+            rows = ([0, *(np.flatnonzero(np.diff(row)) + 1), len(row)] for row in batch["documents"])
+            shapes.update(int(length) for row in rows for length in np.diff(row))
+        elif "written" in batch:
+            shapes.add((*batch["tokens"].shape, batch["written"].shape[1]))
+    return len(shapes)
 
 
 class Meter:
@@ -69,7 +88,7 @@ class Meter:
         self._machine, self._seconds = machine, list[float]()
         self._works = workloads_of(config, objective, machine)
         self._plan = self._planned()  # now: an error here must not come after a long training
-        self._resident, self._peak = _resident_bytes(), _peak_bytes()
+        self._is_restarted, self._peak = _restart_peak(), _peak_bytes()
         if machine.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
 
@@ -98,26 +117,37 @@ class Meter:
 
     def _measured(self) -> dict[str, Any]:
         steps = self._seconds[SLOW_STEPS:] or self._seconds
-        peak = _peak_bytes()
-        # None where an earlier run in this process had a higher peak.
-        memory = peak - self._resident if peak > self._peak else None
-        if self._machine.device.type == "cuda":
-            memory = torch.cuda.max_memory_allocated()
         seconds = statistics.median(steps) if steps else None
-        return {"seconds_a_step": seconds, "steps": len(self._seconds), "memory": memory}
+        return {"seconds_a_step": seconds, "steps": len(self._seconds), "memory": self._memory()}
+
+    def _memory(self) -> int | None:
+        """The peak of the whole process on its device; None where it cannot be told from something else."""
+        if self._machine.device.type == "cuda":
+            free, total = torch.cuda.mem_get_info()
+            context = total - free - torch.cuda.memory_reserved()  # of all processes on the GPU
+            return torch.cuda.max_memory_allocated() + context if context < 2 * PROCESS["cuda"] else None
+        peak = _peak_bytes()
+        # Else an earlier run in this process may have had a higher peak.
+        return peak if self._is_restarted or peak > self._peak else None
 
 
-def _resident_bytes() -> int:
+def _restart_peak() -> bool:
+    """Let the system count the peak of this process from here on; whether it does."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return _peak_bytes()
-    return pages * resource.getpagesize()
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
 
 
 def _peak_bytes() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    """The most memory that this process had; of a parent's, which getrusage would count too, nothing."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 # ---- over all runs ------------------------------------------------------------------------------------------
@@ -135,11 +165,6 @@ class RunCost:
     measured_memory: float | None
     seconds_error: float | None
     memory_error: float | None
-
-    @property
-    def is_memory_claimed(self) -> bool:
-        """Whether the run is large enough for the plan to claim its memory."""
-        return (self.measured_memory or 0) >= LEAST_CLAIMED
 
 
 def read_costs(paths: Iterable[Path]) -> list[RunCost]:

@@ -27,8 +27,8 @@ from headstart.training.tasks.arguments import Call, Sources, read_sets, tokeniz
 
 GPU_LENGTH_MULTIPLE = 4  # on Multi30k some 25 shapes of batches, and 84 % of them text
 
-# As many pairs of valid are translated to score by; the loss is over all of them.
-SCORED_PAIRS = 2_000
+# As many pairs of valid are translated to score by, at the end and while training; the loss is over all of them.
+SCORED_PAIRS, SAMPLED_PAIRS = 2_000, 200
 
 
 def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> TrainingTask:
@@ -88,7 +88,10 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
 
     measured = valid
     if given.valid_bleu or given.best_metric in ("bleu", "chrf"):
-        measured = with_corpus_metrics(valid, lambda model, machine: scored(model).values)
+        sample = evenly_spread(scored_pairs, SAMPLED_PAIRS)
+        if len(sample) < len(scored_pairs):
+            console.log(f"BLEU and chrF are over {len(sample):,} pairs of valid while training")
+        measured = with_corpus_metrics(valid, lambda model, machine: scored(model, sample).values)
     return TrainingTask(config, vocabularies, model, train, measured, finish)
 
 

@@ -12,8 +12,9 @@ from expected_errors import refused
 from worker_tasks import is_gone
 
 from headstart.errors import DeviceLost
-from headstart.study.execution.scheduler import ScheduledTask
-from headstart.study.execution.workers import run_in_processes, run_task
+from headstart.study.execution.scheduler import ScheduledTask, Scheduler
+from headstart.study.execution.workers import ProcessPool, run_in_processes, run_task
+from headstart.training.signals import StopRequests
 
 
 def tasks_of(directory, **kinds):
@@ -27,6 +28,15 @@ def test_every_task_is_done_and_told_of(tmp_path):
     assert {name: result.error for name, result in results.items()} == dict.fromkeys(heard)
     assert sorted(heard) == [f"t{number}" for number in range(5)]
     assert all((tmp_path / name).exists() for name in heard)
+
+
+def test_idle_workers_end_by_themselves_and_so_give_back_what_they_share(tmp_path):
+    pool = ProcessPool(Scheduler(tasks_of(tmp_path, a="works"), 1), worker_tasks.work)
+    with StopRequests() as requests:
+        pool.run(requests)
+    processes = [worker.process for worker in pool._idle]
+    pool.close()
+    assert [process.exitcode for process in processes] == [0]
 
 
 def test_a_task_waits_for_those_that_it_builds_on(tmp_path):

@@ -5,10 +5,15 @@ import json
 import pytest
 
 from headstart.cli.main import run
+from headstart.config.model import HeadConfig
+from headstart.config.presets import preset
 from headstart.errors import UserError
 from headstart.planning.machines import CARDS, cpu
+from headstart.planning.parameters import total
 from headstart.planning.time import paper_prices
+from headstart.study.recipes.costs import StudyDisk
 from headstart.study.recipes.forecast import forecast
+from headstart.study.settings import read_study
 
 STUDY = """
 [study]
@@ -76,8 +81,23 @@ def test_the_command_prints_the_whole(study, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["seconds"] == pytest.approx(sum(part["seconds"] for part in found["parts"]))
     assert "25,600 in the corpus, 32 in a labelled text; 2 learning rates for" in found["assumptions"][0]
+    assert 0 < found["disk"]["at_end"] < found["disk"]["at_most"]
     assert run(["plan", "--study", str(study), "--device", "cpu:2"]) == 0
-    assert "on 2 cores" in capsys.readouterr().out.splitlines()[-1]
+    out = capsys.readouterr().out
+    assert "on 2 cores" in out.splitlines()[-1]
+    assert "on disk at the end" in out
+
+
+def test_the_disk_of_a_study_by_hand(study):
+    config, fields = read_study(study)
+    model = preset(config.study.preset, **fields, vocab=300)
+    numbers = total(model, HeadConfig(kind="classification", classes=2))
+    base = total(model, HeadConfig(kind="lm"))
+    disk = StudyDisk.of(config, model, classes=2, bases=4, jobs=2)
+    # Two scratch, a frozen, two fine-tuned and the long scratch; and the study's model.
+    assert disk.at_end == 4 * (4 * base + 7 * numbers)
+    # Of both jobs two learning rates, and two checkpoints of weights and moments.
+    assert disk.at_most - disk.at_end == 4 * 2 * (2 + 2 * 3) * numbers
 
 
 @pytest.mark.parametrize(("rates", "words"), [("", "3 learning rates"), ("learning_rates = [1e-3]", "1 learning rate")])

@@ -1,7 +1,9 @@
 """cost.json: planned beside measured, apart from the result, and checked over all runs."""
 
 import json
+import os
 import shutil
+from pathlib import Path
 
 import checksummed
 import pytest
@@ -13,7 +15,7 @@ from headstart.config.model import HeadConfig
 from headstart.config.run import DataConfig, RunConfig
 from headstart.config.training import LoopConfig, Masking, OptimizerConfig
 from headstart.errors import IntegrityError
-from headstart.training.calibration.cost import FILE, read_costs, workloads_of
+from headstart.training.calibration.cost import FILE, Meter, read_costs, workloads_of
 
 
 @pytest.mark.parametrize("kind", ["causal", "masked-nsp", "classification"])
@@ -23,6 +25,23 @@ def test_a_run_says_what_it_cost(kind):
     assert cost["planned"]["memory"] > 10**6
     assert cost["measured"]["steps"] == 4
     assert cost["measured"]["seconds_a_step"] > 0
+
+
+def resident_bytes():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the system counts the peak only once")
+def test_memory_is_that_of_the_whole_process_from_here_on():
+    block = bytearray(b"x") * (300 * 2**20)  # an earlier peak, which is over
+    del block
+    training = small.training("unused", "causal")
+    config = run_config(training, objective="causal", head=HeadConfig(kind="lm"))
+    before = resident_bytes()
+    meter = Meter(config, training.objective, training.machine)
+    block = bytearray(b"x") * (100 * 2**20)
+    assert meter._memory() == pytest.approx(before + len(block), rel=0.05)
 
 
 def test_the_clock_is_kept_out_of_the_result():
@@ -47,17 +66,24 @@ def test_the_workload_is_that_of_the_batches():
     assert works[0].average
 
 
-def test_documents_of_a_block_are_counted():
-    training = small.training("unused", "causal")
-    config = RunConfig(
-        objective="causal", frame="causal", length=24, batch=4, data=DataConfig(), model=training.model.config,
-        head=HeadConfig(kind="lm"), optimizer=OptimizerConfig(), loop=LoopConfig(steps=1), masking=Masking(),
+def run_config(training, **settings):
+    return RunConfig(
+        frame="causal", length=24, batch=4, data=DataConfig(), model=training.model.config,
+        optimizer=OptimizerConfig(), loop=LoopConfig(steps=1), masking=Masking(), **settings,
     )  # fmt: skip
+
+
+def test_documents_of_a_block_and_their_lengths_are_counted():
+    training = small.training("unused", "causal")
+    config = run_config(training, objective="causal", head=HeadConfig(kind="lm"), embedding_init="cooccurrence")
     (work,) = workloads_of(config, training.objective, training.machine)
     batch = training.objective.batch_at(0, 0)
     texts = sum(len(set(row)) for row in batch["documents"].tolist())
     assert work.reading == "packed"
     assert work.document == batch["tokens"].size // texts
+    lengths = {row.tolist().count(number) for row in batch["documents"] for number in set(row.tolist())}
+    assert work.shapes == work.seen_shapes == len(lengths) > 1
+    assert work.has_scikit_learn
 
 
 def test_all_runs_under_a_folder_are_checked(tmp_path):

@@ -237,6 +237,23 @@ def test_bleu_on_valid_is_over_pairs_of_the_whole_file_and_says_how_many(tmp_pat
     )
 
 
+def test_a_sample_is_scored_while_training_and_all_at_the_end(tmp_path, monkeypatch):
+    counts = []
+
+    def counted(translator, pairs, config):
+        counts.append(len(pairs))
+        return score_pairs(translator, pairs, config)
+
+    monkeypatch.setattr(translation, "SAMPLED_PAIRS", 4)
+    monkeypatch.setattr(translation, "score_pairs", counted)
+    loop = LoopConfig(schedule="inverse-sqrt", evaluate_every=2)
+    said = []
+    translators.train(tmp_path / "run", valid_bleu=True, loop=loop, console=Console(said.append))
+    assert counts[:2] == [4, 4]
+    assert set(counts[2:]) == {15}
+    assert any("over 4 pairs of valid while training" in line for line in said)
+
+
 def test_how_translations_are_searched_for_is_a_setting_of_the_run(tmp_path):
     out = tmp_path / "run"
     translators.train(out, beam=2, length_penalty=0.5)
