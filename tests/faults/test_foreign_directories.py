@@ -243,7 +243,13 @@ def test_two_tensors_for_one_place_are_refused(checkpoint_copy, capsys, kind, na
     refused(capsys, directory, 3, name, as_well, "the same tensor")
 
 
-@pytest.mark.parametrize("depth", [3, 10**9])
+def test_a_configuration_of_more_layers_than_any_model_has_is_refused_by_name(checkpoint_copy, capsys):
+    directory = checkpoint_copy()
+    change(directory, num_hidden_layers=10**9)
+    refused(capsys, directory, 2, "depth is 1000000000", str(directory))
+
+
+@pytest.mark.parametrize("depth", [3, 1_000])
 def test_a_configuration_of_more_layers_than_there_are_is_refused_at_once(checkpoint_copy, capsys, depth):
     directory = checkpoint_copy()
     change(directory, num_hidden_layers=depth)
