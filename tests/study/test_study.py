@@ -63,7 +63,7 @@ def test_the_weights_that_stay_are_those_that_were_said_before(files, tmp_path):
         config, finetune=dataclasses.replace(config.finetune, learning_rate=0.0, learning_rates=[1e-3, 3e-3])
     )
     said: list[str] = []
-    headstart.study(config, out=tmp_path / "out", model=MODEL, jobs=2, log=said.append)
+    run_study(config, out=tmp_path / "out", model=MODEL, jobs=2, log=said.append)
     found = list((tmp_path / "out").rglob("weights.safetensors"))
     # A run of each network, the model, and the bases; of each rate, seed and budget nothing else.
     assert len(list((tmp_path / "out").glob("trials/*/lr-*"))) == 3 * 2 * 2 * 2
