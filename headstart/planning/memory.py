@@ -25,7 +25,7 @@ LIBRARIES: dict[DeviceKind, int] = {"cpu": 140 * MEGABYTE, "cuda": 4 * 32 * MEGA
 CPU_BF16_KERNELS = 15 * MEGABYTE
 
 # On a CPU: scikit-learn and SciPy, which compute the metrics of labels and the first vectors of tokens.
-SCIKIT_LEARN = 180 * MEGABYTE
+SCIKIT_LEARN = 160 * MEGABYTE
 
 # In bf16 kernels are compiled for each shape, and stay: those of attention for each length of text (4.3 MB, forward and
 # backward), and in translation all products for each shape of a batch, of which oneDNN keeps 1,024.
