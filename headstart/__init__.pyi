@@ -47,6 +47,8 @@ class Run(_Run):
         top_p: float | None = ...,
         min_tokens: int | None = ...,
         max_tokens: int | None = ...,
+        max_length_ratio: float | None = ...,
+        max_length_extra: int | None = ...,
         no_repeat: int | None = ...,
     ) -> list[str]: ...
     def translate(  # type: ignore[override]
@@ -62,6 +64,8 @@ class Run(_Run):
         top_p: float | None = ...,
         min_tokens: int | None = ...,
         max_tokens: int | None = ...,
+        max_length_ratio: float | None = ...,
+        max_length_extra: int | None = ...,
         no_repeat: int | None = ...,
     ) -> list[str]: ...
     def translations(  # type: ignore[override]
@@ -77,6 +81,8 @@ class Run(_Run):
         top_p: float | None = ...,
         min_tokens: int | None = ...,
         max_tokens: int | None = ...,
+        max_length_ratio: float | None = ...,
+        max_length_extra: int | None = ...,
         no_repeat: int | None = ...,
     ) -> list[Translated]: ...
     def evaluate(  # type: ignore[override]

@@ -5,7 +5,7 @@ from typing import Annotated
 from headstart.config.schema import COUNT, POSITIVE, Bound, Settings
 from headstart.errors import UserError
 
-MOST_TOKENS, MOST_TEXTS, MOST_BEAM = 100_000, 100, 100
+MOST_TOKENS, MOST_TEXTS, MOST_BEAM = 100_000, 100, 1_000
 BEAM = 5  # of a translation
 
 # Logits are divided by the temperature, and summed probabilities compared with top_p, in fp32.

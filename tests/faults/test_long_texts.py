@@ -17,4 +17,4 @@ def test_the_share_of_training_texts_that_are_cut_is_said(tmp_path, monkeypatch,
     more = ("--length", 8, "--steps", 1, "--valid", tmp_path / "valid.tsv")
     answer = commands.invoke(capsys, workspace.command(*more, verb="finetune"))
     assert answer.code == 0, answer.err
-    assert f"{cut / 60:.1%} of the training texts are truncated at 8 tokens" in answer.err
+    assert f"{cut / 60:.1%} of the texts are longer than 8 tokens, and are cut" in answer.err

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+import checksummed
 import commands
 import pytest
 import serving
@@ -768,7 +770,9 @@ def test_text_from_runs_is_data_in_every_answer(tmp_path):
     named = tmp_path / "<img src=x onerror=alert(1)>"
     shutil.copytree(tiny_runs.path_of("classification"), named)
     config = (named / "config.toml").read_text()
-    (named / "config.toml").write_text(config.replace('"oui"', json.dumps(PAYLOADS[0])))
+    config = config.replace('"oui"', json.dumps(PAYLOADS[0]))
+    (named / "config.toml").write_text(config)
+    checksummed.change(named / "result.json", config_sha256=hashlib.sha256(config.encode()).hexdigest())
     with serving.serving(named) as served:
         answers = [served.get("/api/runs"), served.get("/%3Cscript%3E"), served.get("/page/%3Cscript%3E.js")]
         for payload in PAYLOADS:

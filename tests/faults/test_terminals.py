@@ -29,9 +29,12 @@ def test_a_full_disk_behind_standard_output_is_try_again(flag):
     assert (done.returncode, "headstart [disk-full]: " in done.stderr, "fix:" in done.stderr) == (75, True, True)
 
 
-@pytest.mark.parametrize("ends", ["| head -c 1", "--json | head -c 1", "2>&1 | true"])
-def test_a_pipe_that_is_closed_is_the_end_and_no_error(ends):
-    done = shell(f"{PLAN} {ends}; exit ${{PIPESTATUS[0]}}")
+@pytest.mark.parametrize("flag", ["", "--json"])
+def test_a_pipe_that_is_closed_is_the_end_and_no_error(flag):
+    read, write = os.pipe()
+    os.close(read)  # the reader has gone before anything is written
+    done = subprocess.run([*PLAN.split(), *flag.split()], stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
 
 

@@ -66,9 +66,9 @@ def test_the_weights_that_stay_are_those_that_were_said_before(files, tmp_path):
     run_study(config, out=tmp_path / "out", model=MODEL, jobs=2, log=said.append)
     found = list((tmp_path / "out").rglob("weights.safetensors"))
     # A run of each network, the model, and the bases; of each rate, seed and budget nothing else.
-    assert len(list((tmp_path / "out").glob("trials/*/lr-*"))) == 3 * 2 * 2 * 2
-    assert len(list((tmp_path / "out").glob("trials/*/lr-*/weights.safetensors"))) == 3
-    assert len(list((tmp_path / "out").glob("trials/*/lr-*/tokenizer.json"))) == 3
+    assert len(list((tmp_path / "out").glob("trials/*/lr-*"))) == 2 * 2 * 2 * 2
+    assert len(list((tmp_path / "out").glob("trials/*/*/weights.safetensors"))) == 3
+    assert len(list((tmp_path / "out").glob("trials/*/*/tokenizer.json"))) == 3
     prepared = dataclasses.replace(config, study=dataclasses.replace(config.study, budgets=[10, 20]))
     model = load(next((tmp_path / "out").glob("pretrain/*"))).config.model
     bases = len(list((tmp_path / "out").glob("pretrain/*")))

@@ -1,10 +1,12 @@
 """Models too big for the memory, and configurations that tell of any size: refused before they are built."""
 
 import dataclasses
+import hashlib
 import os
 import re
 import shutil
 
+import checksummed
 import commands
 import pytest
 import tiny_runs
@@ -180,6 +182,7 @@ def run(tmp_path):
         changed = re.sub(rf"(?m)^{field} = \d+$", f"{field} = {value}", text)
         assert changed != text
         (path / "config.toml").write_text(changed)
+        checksummed.change(path / "result.json", config_sha256=hashlib.sha256(changed.encode()).hexdigest())
         return path
 
     return tampered

@@ -100,7 +100,7 @@ class StudyDisk(NamedTuple):
     @classmethod
     def of(cls, config: StudyConfig, model: ModelConfig, classes: int, bases: int, jobs: int = 1) -> "StudyDisk":
         """Of so many bases, a network of each arm, and the study's model; `jobs` trials run at once."""
-        networks = sum(arm.kind not in WITHOUT_STEPS for arm in arms_of(config.study))
+        networks = sum(arm.kind not in WITHOUT_STEPS or arm.kind == "frozen" for arm in arms_of(config.study))
         weights = 4 * total(model, HeadConfig(kind="classification", classes=classes))
         base = 4 * total(model, HeadConfig(kind=HEADS[config.study.objectives[0]]))
         at_end = bases * len(config.pretrain) * base + (networks + 1) * weights

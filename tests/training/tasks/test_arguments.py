@@ -199,6 +199,6 @@ def test_each_task_has_its_shape():
 
 def test_rows_of_which_none_can_be_held_out_are_refused_by_name(tmp_path):
     (tmp_path / "two.csv").write_text("text,label\nbon,a\nmauvais,b\n")
-    with refused("too-few", "no row can be held out for valid", "train has 2 rows"):
+    with refused("too-few", "no row can be held out for valid", "2 rows"):
         headstart.finetune(tmp_path / "two.csv", out=tmp_path / "run", steps=1, **SHAPE)
     assert not (tmp_path / "run").exists()
