@@ -150,11 +150,11 @@ def _best_arm(record: StudyRecord) -> list[str]:
     trained = best.replace("combined", "finetuned")  # a mix costs what is mixed
     costs = [t.operations for t in record.trials if (t.arm, t.budget, t.status) == (trained, largest, "done")]
     runs = [run.operations for run in record.pretraining if run.name in _bases(record, best)]
-    own = _operations(sum(costs) / len(costs))
-    cost = f"{_operations(max(runs))} operations of pretraining and {own}" if runs else f"{own} operations"
+    pretraining = [f"{_operations(max(runs))} operations of pretraining"] if runs else []
+    own = [f"{_operations(sum(costs) / len(costs))} {'' if runs else 'operations '}for each seed"] if any(costs) else []
     return [
         f"The best arm with a pretrained base, chosen on valid, is {best}: {_score(record, best, largest)} with "
-        f"{largest:,} labels, for {cost} for each seed."
+        f"{largest:,} labels, for {' and '.join([*pretraining, *own])}."
     ]
 
 

@@ -432,6 +432,16 @@ def test_the_best_arm_is_chosen_on_valid_and_has_its_price():
     assert "the best of 2 pretrained arms (finetuned) 82.0 %" in text
 
 
+def test_what_trains_nothing_costs_its_pretraining_alone():
+    names = ("tfidf", "frozen")
+    scores = [score("tfidf", 200, 0.80), score("frozen", 200, 0.84)]
+    differences = [row("frozen", "tfidf", 200, 0.04, 0.3)]
+    pretraining = [run(base=base("learned"), operations=1.6e15)]
+    trials = [trial("done", "frozen", 200, 0.83, operations=0.0)]
+    text = " ".join(verdict(found(differences, scores, names, trials=trials, pretraining=pretraining)))
+    assert "84.0 % (82.0 to 86.0) with 200 labels, for 1.6e15 operations of pretraining." in text
+
+
 @pytest.mark.parametrize(
     ("time", "epochs", "says"),
     [("", 1.0, []), ("30m", 1.0, ["2 hours", "0.0 to 1.5 points"]), ("30m", 7.5, ["more time would not"])],
