@@ -1,4 +1,4 @@
-"""Files of JSON that carry their own sha256, written here by hand: as the format promises, and as a forger could."""
+"""Files that carry their own sha256, written here by hand: as the format promises, and as a forger could."""
 
 import hashlib
 import json
@@ -23,3 +23,18 @@ def write(file, data):
 def change(file, **changes):
     """Other values, and the checksum that belongs to them."""
     write(file, read(file) | changes)
+
+
+def sealed(body):
+    """TOML with its seal."""
+    return f"# sha256 = {hashlib.sha256(body.encode()).hexdigest()}\n\n{body}"
+
+
+def change_config(run, edit):
+    """Other settings in a run's config.toml, and the checksums that belong to them, that of its result too."""
+    file, result = run / "config.toml", run / "result.json"
+    body = file.read_text().partition("\n\n")[2]
+    assert edit(body) != body
+    file.write_text(sealed(edit(body)))
+    if result.exists():
+        change(result, config_sha256=hashlib.sha256(file.read_bytes()).hexdigest())

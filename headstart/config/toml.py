@@ -1,14 +1,20 @@
-"""Settings from TOML, read strictly: a key that nobody asked for is an error that names its neighbour."""
+"""Settings from TOML, read strictly: a key that nobody asked for is an error that names its neighbour.
 
+What we write ourselves is sealed: its first line is a comment with the sha256 of the rest.
+"""
+
+import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headstart.errors import UserError
+from headstart.errors import IntegrityError, UserError
 
 _INT64 = 2**63
+_SEAL = re.compile(rb"# sha256 = ([0-9a-f]{64})\n\n")
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -37,6 +43,25 @@ def _refuse_huge(value: Any, path: str, key: str) -> None:
             _refuse_huge(inner, path, f"{key}[{index}]")
     elif isinstance(value, int) and not -_INT64 <= value < _INT64:
         raise UserError(f"{key} is an integer over 64 bits", where=path, fix="give a smaller number")
+
+
+def sealed_toml(data: Mapping[str, Any]) -> bytes:
+    """The bytes of a file that `read_sealed` reads back."""
+    body = to_toml(data).encode()
+    return f"# sha256 = {hashlib.sha256(body).hexdigest()}\n\n".encode() + body
+
+
+def read_sealed(path: Path, fix: str) -> dict[str, Any]:
+    """A file of ours; an IntegrityError where it is not what was written. One without a seal has to be whole TOML."""
+    try:
+        raw = path.read_bytes()
+        if (seal := _SEAL.match(raw)) and hashlib.sha256(raw[seal.end() :]).hexdigest() != seal[1].decode():
+            raise IntegrityError("is not what was written", where=path, fix=fix)
+        return read_toml(path)
+    except OSError as error:
+        raise IntegrityError(f"cannot be read ({error.strerror})", where=path, fix=fix) from error
+    except UserError as error:
+        raise IntegrityError(error.what, where=path, fix=fix, code=error.code) from error
 
 
 def to_toml(data: Mapping[str, Any]) -> str:

@@ -250,5 +250,12 @@ def states(directory: Path) -> Iterator[dict[str, Any]]:
             yield checksummed_json.read(path / "state.json", _FIX)
 
 
+def settings(directory: Path) -> Iterator[dict[str, Any]]:
+    """What each checkpoint that is there says of the settings of its run; one that cannot be read is left out."""
+    for _, path in _saved(directory):
+        with contextlib.suppress(IntegrityError):
+            yield dict(_read_manifest(path).get("settings", {}))
+
+
 def _refuse(path: Path, what: str, code: Code = "corrupt") -> NoReturn:
     raise IntegrityError(what, where=path, fix=_FIX, code=code)

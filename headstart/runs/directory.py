@@ -6,19 +6,19 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
 from headstart.config.run import RunConfig
 from headstart.config.schema import build, fields_of
-from headstart.config.toml import read_toml, to_toml
+from headstart.config.toml import read_sealed, sealed_toml
 from headstart.config.training import LoopConfig
 from headstart.data.readers.files import foreign_form
 from headstart.errors import HeadstartError, IntegrityError, Log, UserError
 from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_write, flush
-from headstart.tokenizers.tokenizer import Tokenizer, Vocabularies
+from headstart.tokenizers.tokenizer import Tokenizer
 
 # How long it trains and what is kept may change between two commands of one run; the steps may only grow.
 _MAY_CHANGE = {f"loop.{name}" for name, setting in fields_of(LoopConfig).items() if not setting.is_identity}
@@ -69,18 +69,32 @@ class RunDirectory:
         self.tokenizer_file = self.path / "tokenizer.json"
 
     def read_config(self) -> RunConfig:
-        """The run's configuration; a directory without one is not a run."""
+        """The run's configuration, as it was written; a directory without one is not a run."""
         if not self.config_file.exists():
             what = "is not a run: it has no config.toml"
+            if self.result_file.exists() or (self.path / "checkpoints").exists():
+                fix = "run the command that made it again: it writes config.toml anew"
+                raise IntegrityError(what, where=self.path, fix=fix, code="not-a-run")
             raise UserError(what, where=self.path, fix="give a run's directory", code="not-a-run")
-        return build(RunConfig, read_toml(self.config_file), str(self.config_file))
+        data = read_sealed(self.config_file, _fix(self.config_file))
+        try:
+            config = build(RunConfig, data, str(self.config_file))
+        except UserError as error:
+            fix = _fix(self.config_file)
+            raise IntegrityError(error.what, where=error.where, fix=fix, code=error.code) from error
+        if (result := self.read_result()) is not None:
+            self.check_config(result)
+        return config
 
     def write_config(self, config: RunConfig) -> None:
         atomic_write(self.config_file, config_bytes(config))
 
-    def check_same(self, config: RunConfig, override: bool) -> None:
-        """Refuse a command that differs from the one that started the run, and say where."""
-        if not self.config_file.exists():
+    def check_same(self, config: RunConfig, override: bool, checkpoints: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Refuse a command that differs from the one that started the run, and say where.
+
+        `checkpoints` are the settings that the run's checkpoints know: those of a foreign config.toml are others.
+        """
+        if override or not self.config_file.exists():
             return
         old, new = self.read_config(), config
         may_change = _MAY_CHANGE
@@ -90,23 +104,29 @@ class RunDirectory:
             may_change = may_change - {"loop.steps"}
         differing = sorted(differing_settings(old, new).items())
         lines = [f"{key} was {a!r}, is {b!r}" for key, (a, b) in differing if key not in may_change]
-        if lines and not override:
+        known = list(checkpoints) if lines else []
+        if _is_among(new, known) and not _is_among(old, known):
+            what = "is not the one of the run's checkpoints, which are of this command"
+            raise IntegrityError(what, where=self.config_file, fix=_fix(self.config_file), code="mismatch")
+        if old.model.tokenizer != new.model.tokenizer and self.tokenizer_file.exists():
+            self.read_tokenizer()
+        if lines:
             what = "the run was started with other settings:\n  " + "\n  ".join(lines)
             fix = "give the same settings, another --out, or --override-resume"
             raise UserError(what, where=self.path, fix=fix, code="changed")
 
-    def check_tokenizer(self, tokenizer: Tokenizer | Vocabularies) -> None:
-        """Refuse to resume where the run's own tokenizer.json was changed; another one that is given is a setting."""
-        if not (self.config_file.exists() and self.tokenizer_file.exists()):
-            return
-        trained = self.read_config().model
-        if tokenizer.fingerprint == trained.tokenizer:
-            return
-        own = Tokenizer.load(self.tokenizer_file)
+    def read_tokenizer(self) -> Tokenizer:
+        """The run's own tokenizer.json; refused where it is not the one that the run was trained with."""
+        file, trained = self.tokenizer_file, self.read_config().model
+        try:
+            own = Tokenizer.load(file)
+        except UserError as error:
+            raise IntegrityError(error.what, where=file, fix=_fix(file), code=error.code) from error
         if own.fingerprint != trained.tokenizer:
             what = f"tokenizer.json ({own.size:,} tokens, {own.fingerprint[:12]}…) is not the one that "
             what += f"the run was trained with ({trained.vocab:,} tokens, {trained.tokenizer[:12]}…)"
-            raise IntegrityError(what, where=self.path, fix="bring the run's own tokenizer.json back", code="mismatch")
+            raise IntegrityError(what, where=file, fix=_fix(file), code="mismatch")
+        return own
 
     def read_result(self) -> dict[str, Any] | None:
         """What a finished run says of itself, or None."""
@@ -128,10 +148,9 @@ class RunDirectory:
 
     def check_config(self, result: dict[str, Any]) -> None:
         """Refuse a config.toml that was changed since the result was written: predictions depend on it."""
-        if _sha256(self.config_file.read_bytes()) != result.get("config_sha256"):
+        if not self.config_file.exists() or not is_result_of(result, self.config_file.read_bytes()):
             what = "is not the one that was written with the result"
-            fix = f"bring it back, or delete {self.result_file} and give the run's command with --override-resume"
-            raise IntegrityError(what, where=self.config_file, fix=fix)
+            raise IntegrityError(what, where=self.config_file, fix=_fix(self.config_file))
 
 
 def with_config(result: dict[str, Any], config: RunConfig) -> dict[str, Any]:
@@ -142,7 +161,17 @@ def with_config(result: dict[str, Any], config: RunConfig) -> dict[str, Any]:
 
 def config_bytes(config: RunConfig) -> bytes:
     """The config.toml of a run."""
-    return to_toml(dataclasses.asdict(config)).encode()
+    return sealed_toml(dataclasses.asdict(config))
+
+
+def is_result_of(result: Mapping[str, Any], config: bytes) -> bool:
+    """Whether a result was written with this config.toml."""
+    return result.get("config_sha256") == _sha256(config)
+
+
+def _fix(file: Path) -> str:
+    again = "run the command that made the run again: it writes the file anew"
+    return f"delete {file}, and {again}" if file.exists() else again
 
 
 def _sha256(data: bytes) -> str:
@@ -239,6 +268,11 @@ def identity_of(config: RunConfig) -> dict[str, Any]:
     """The settings that make a run what it is, by name; its text counts by its content."""
     flat = _flat_settings(config).items()
     return {k: v for k, v in flat if k not in _MAY_CHANGE and (k == "data.fingerprint" or k[:5] != "data.")}
+
+
+def _is_among(config: RunConfig, known: Iterable[Mapping[str, Any]]) -> bool:
+    identity = identity_of(config).items()
+    return any(all(one.get(name) == value for name, value in identity) for one in known)
 
 
 def differing_settings(first: RunConfig, second: RunConfig) -> dict[str, tuple[Any, Any]]:

@@ -66,8 +66,7 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> LoadedRun:
     if config.translation is not None and (target := config.translation.target_tokenizer):
         vocabularies = read_separate(path, config.model.tokenizer, target)
     else:
-        tokenizer = Tokenizer.load(run.tokenizer_file)
-        run.check_tokenizer(tokenizer)
+        tokenizer = run.read_tokenizer()
         vocabularies = Vocabularies(tokenizer, tokenizer)
     weights, step, finished = _weights(run, config)
     refuse_other_shapes(config.model, config.head, weights, "config.toml", path)
@@ -123,7 +122,6 @@ def _weights(run: RunDirectory, config: RunConfig) -> tuple[dict[str, Tensor], i
         if latest is None:
             raise UserError("has no weights yet", where=run.path, fix="train it first", code="missing")
         return latest.model, latest.step, False
-    run.check_config(result)
     fix = f"run the command that trained it again; where a study did, delete {run.path} before"
     try:
         weights = load_file(run.weights_file)

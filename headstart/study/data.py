@@ -5,6 +5,7 @@ plain files, whatever form and encoding the user's had; without --valid and --te
 the hash of the text.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -131,6 +132,21 @@ class StudyData:
 
     def _fix(self, trial: Trial) -> str:
         return f"delete {self.trial_file(trial).parent}: the same command does the trial again"
+
+    @contextlib.contextmanager
+    def redone_if_damaged(self) -> Iterator[None]:
+        """Within `with`, a run of the study that cannot be used is an IntegrityError with the directory to delete."""
+        try:
+            yield
+        except (IntegrityError, UserError) as error:
+            parts = Path(error.where).parts[len(self.directory.parts) :]
+            is_own = (
+                self.directory in Path(error.where).parents and len(parts) > 1 and parts[0] in ("pretrain", "trials")
+            )
+            if not is_own or not (isinstance(error, IntegrityError) or error.code in ("changed", "not-a-run")):
+                raise
+            fix = f"delete {self.directory.joinpath(*parts[:2])}: the same command does it again"
+            raise IntegrityError(error.what, where=error.where, fix=fix, code=error.code) from error
 
     def probabilities_file(self, trial: Trial) -> Path:
         """What a trial that others take keeps on valid and test; it is there before trial.json is."""
@@ -336,9 +352,13 @@ def _tokenized_sets(directory: Path, fingerprint: str, contents: tuple[str, ...]
 def _tokenizer(config: StudyConfig, directory: Path, train: LabelledSet, log: Log) -> Tokenizer:
     """The start's, a given one, the study's own from before, or one trained on the corpus; with all roles."""
     folder = directory / "tokenizer"
-    # study.toml is written after the tokenizer, and the settings in it are checked next.
-    if (directory / "study.toml").exists():
-        return Tokenizer.load(folder)
+    # study.toml is written after the tokenizer, and the settings in it are checked next: the fingerprint too.
+    if folder.exists() and (directory / "study.toml").exists():
+        try:
+            return Tokenizer.load(folder)
+        except UserError as error:
+            fix = f"delete {folder}: the same command makes it again"
+            raise IntegrityError(error.what, where=error.where, fix=fix, code=error.code) from error
     if config.study.start:
         tokenizer = load(config.study.start).tokenizer
     elif config.tokenizer.tokenizer:

@@ -13,7 +13,6 @@ from typing import Any
 from safetensors import safe_open
 
 from headstart.config.reading import Reading
-from headstart.errors import IntegrityError
 from headstart.runs.directory import RunDirectory
 from headstart.runs.load import load
 from headstart.runs.study_model import NETWORKS, StudyModelConfig
@@ -86,18 +85,10 @@ def _parameters(files: dict[str, Path]) -> int:
     return count
 
 
-def _check(run: Path) -> None:
-    try:
-        load(run)
-    except IntegrityError as error:
-        fix = f"delete {run.parent}: the same command does the trial again"
-        raise IntegrityError(error.what, where=error.where, fix=fix, code=error.code) from error
-
-
 def _write(directory: Path, config: StudyModelConfig, files: dict[str, Path]) -> None:
     with atomic_directory(directory) as temporary:
         if "run" in files:
-            _check(files["run"])
+            load(files["run"])
             copied = RunDirectory(shutil.copytree(files["run"], temporary / "run"))
             run = copied.read_config()
             # The columns that the user's files have, and not those of the study's own copies.

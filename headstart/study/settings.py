@@ -9,13 +9,14 @@ from headstart.config import study as c
 from headstart.config.model import model_fields
 from headstart.config.schema import build
 from headstart.config.study import StudyConfig
-from headstart.config.toml import read_toml, to_toml
+from headstart.config.toml import read_sealed, read_toml, sealed_toml, to_toml
 from headstart.data.readers.sources import weighted_path
 from headstart.demo.corpus import write_demo
-from headstart.errors import UserError
+from headstart.errors import IntegrityError, UserError
 from headstart.runs.directory import RunDirectory
 from headstart.storage.atomic import atomic_write
 from headstart.study.data import StudyData, sha256_of
+from headstart.tokenizers.tokenizer import Tokenizer
 
 # What may differ between two commands on one directory: more arms, budgets and seeds are more trials, no other ones.
 _MAY_GROW = {"arms", "budgets", "seeds"}
@@ -92,6 +93,7 @@ def settings_of(data: StudyData, given: StudyConfig, model: dict[str, Any]) -> d
     config["finetune"] |= {name: getattr(given.finetune, name) for name in ("train", "valid", "test")}
     config["model"] = {key: value for key, value in model.items() if value is not None}
     config["content"] = {name: facts[name]["sha256"] for name in ("train", "valid", "test")}
+    config["content"]["tokenizer"] = Tokenizer.load(data.tokenizer).fingerprint
     config["content"]["corpus"] = [entry["sha256"] for entry in facts["corpus"]]
     phases = zip(given.pretrain, data.config.pretrain, strict=True)
     config["content"]["phases"] = [
@@ -112,7 +114,12 @@ def check_same(directory: Path, settings: dict[str, Any], *, has_final_steps: bo
     """
     file = directory / "study.toml"
     if file.exists():
-        kept, asked = read_toml(file), tomllib.loads(to_toml(settings))
+        fix = f"delete {file}, and run the same command again: it writes it anew"
+        kept, asked = read_sealed(file, fix), tomllib.loads(to_toml(settings))
+        if not kept:
+            raise IntegrityError("is empty", where=file, fix=fix)
+        now_tokenizer = asked["content"].pop("tokenizer")
+        tokenizer = kept.get("content", {}).pop("tokenizer", now_tokenizer)
         before, now = (_compared(_with_defaults(one, str(file)), has_final_steps) for one in (kept, asked))
         differing = [
             f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
@@ -123,7 +130,11 @@ def check_same(directory: Path, settings: dict[str, Any], *, has_final_steps: bo
             what = "\n  ".join(["the study was started with other settings:", *differing])
             fix = "give the same settings, or another --out"
             raise UserError(what, where=str(directory), fix=fix, code="changed")
-    atomic_write(file, to_toml(settings).encode())
+        if tokenizer != now_tokenizer:
+            folder, what = directory / "tokenizer", "is not the one that the study began with"
+            fix = f"delete {folder}: the same command makes it again"
+            raise IntegrityError(what, where=folder / "tokenizer.json", fix=fix, code="mismatch")
+    atomic_write(file, sealed_toml(settings))
 
 
 def _with_defaults(settings: dict[str, Any], file: str) -> dict[str, Any]:

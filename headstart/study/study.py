@@ -128,8 +128,9 @@ def study(
         task_results |= execution.run(data)
         for damaged in (result for result in task_results.values() if result.is_damaged):
             raise IntegrityError(f"{damaged.name}: {damaged.error}")
-        record = summarise(data, _pretrainings(data), task_results, command or ["headstart", "study"], settings)
-        record = dataclasses.replace(record, kept_model=keep_model(data, record))
+        with data.redone_if_damaged():
+            record = summarise(data, _pretrainings(data), task_results, command or ["headstart", "study"], settings)
+            record = dataclasses.replace(record, kept_model=keep_model(data, record))
         atomic_write(directory / "study.json", record.to_json())
     return record
 
@@ -181,10 +182,11 @@ def _needs_base(task: ScheduledTask) -> bool:
 def work(argument: tuple[StudyData, Pretraining | Trial], on_share: OnShare) -> None:
     """Run one task, in a worker's process."""
     data, task = argument
-    if isinstance(task, Trial):
-        run_trial(data, task, on_share)
-    else:
-        run_pretraining(data, task, on_share)
+    with data.redone_if_damaged():
+        if isinstance(task, Trial):
+            run_trial(data, task, on_share)
+        else:
+            run_pretraining(data, task, on_share)
 
 
 def _is_done(task: ScheduledTask) -> bool:

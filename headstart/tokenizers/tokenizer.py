@@ -155,8 +155,9 @@ class Tokenizer:
         return wider, note
 
     def save(self, directory: str | Path, name: str = FILE_NAME) -> Path:
-        path = Path(directory) / name
-        atomic_write(path, json.dumps(self.spec, ensure_ascii=False, indent=1).encode() + b"\n")
+        path, data = Path(directory) / name, json.dumps(self.spec, ensure_ascii=False, indent=1).encode() + b"\n"
+        if not path.is_file() or path.read_bytes() != data:
+            atomic_write(path, data)
         return path
 
     @classmethod
@@ -245,10 +246,14 @@ def read_separate(directory: Path, source_fingerprint: str, target_fingerprint: 
     """The two tokenizers of a run; refused where one is not the one that the run was trained with."""
     sides = []
     for name, trained in ((SOURCE_FILE, source_fingerprint), (TARGET_FILE, target_fingerprint)):
-        tokenizer = Tokenizer.load(directory / name)
+        fix = f"delete {directory / name}, and run the command that trained the run again: it makes it anew"
+        try:
+            tokenizer = Tokenizer.load(directory / name)
+        except UserError as error:
+            raise IntegrityError(error.what, where=directory / name, fix=fix, code=error.code) from error
         if tokenizer.fingerprint != trained:
             other = f"{name} ({tokenizer.size:,} tokens, {tokenizer.fingerprint[:12]}…)"
             what = f"{other} is not the one that the run was trained with ({trained[:12]}…)"
-            raise IntegrityError(what, where=directory, fix=f"bring the run's own {name} back", code="mismatch")
+            raise IntegrityError(what, where=directory, fix=fix, code="mismatch")
         sides.append(tokenizer)
     return Vocabularies(*sides)

@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 
 from headstart.config.run import RunConfig
 from headstart.config.training import LoopConfig, Masking, OptimizerConfig, TrainingSettings, seconds_in
-from headstart.errors import DeviceLost, Log, TryAgain
+from headstart.errors import DeviceLost, IntegrityError, Log, TryAgain
 from headstart.inference.evaluate import Scores, evaluate
 from headstart.machine import Machine
 from headstart.model.model import Model
 from headstart.objectives.objective import Objective
-from headstart.runs.checkpoint import clean, fault, refuse_not_finite, weights_digest, write_tensors
-from headstart.runs.directory import MetricsFile, RunDirectory, RunResult, identity_of
+from headstart.runs.checkpoint import clean, fault, refuse_not_finite, settings, states, weights_digest, write_tensors
+from headstart.runs.directory import MetricsFile, RunDirectory, RunResult, config_bytes, identity_of, is_result_of
 from headstart.runs.load import LoadedRun
 from headstart.runs.shards import whole_model
 from headstart.storage.atomic import atomic_file
@@ -136,8 +136,8 @@ def fit(task: TrainingTask, session: Session, override_resume: bool = False) -> 
         training.loop = config.loop
 
     def write_config() -> None:
+        run.result_file.unlink(missing_ok=True)  # first: it is of this config.toml alone
         run.write_config(config)
-        run.result_file.unlink(missing_ok=True)
 
     ranks.first(write_config)
     with memory_full_is_try_again(config), contextlib.closing(events) if events else contextlib.nullcontext():
@@ -192,27 +192,45 @@ def _with_steps(config: RunConfig, steps: int) -> RunConfig:
 def _start_run(task: TrainingTask, session: Session, override: bool) -> dict[str, Any]:
     """Whether the command fits what is there: the result of a finished run, or the steps to train."""
     run, log, config = session.run, session.console.log, task.config
-    if not override:
-        run.check_tokenizer(task.tokenizer)
-    run.check_same(config, override)
-    if config.loop.time and run.config_file.exists():  # the steps that were measured when the run began
+    run.check_same(config, override, settings(run.path / "checkpoints"))
+    result, is_new = run.read_result(), not run.config_file.exists()
+    if config.loop.time and not is_new:  # the steps that were measured when the run began
         before = run.read_config().loop
         share = seconds_in(config.loop.time) / seconds_in(before.time) if before.time else 1.0
         config = _with_steps(config, max(before.steps, round(before.steps * share)))
+    elif config.loop.time and (begun := result or next(states(run.path / "checkpoints"), None)):
+        config, is_new = _with_steps(config, begun["steps"]), False
     clean(run.path)
-    result = run.read_result()
+    if result is not None and not run.config_file.exists():
+        _bring_config_back(run, config, result)
     if result is not None and result["steps"] >= config.loop.steps:
-        if _has_weights(run, result):
+        if not run.config_file.exists():
+            log(f"{run.config_file}: missing; made again from the last checkpoint")
+        elif _has_weights(run, result):
             run.check_config(result)
+            if not override:
+                task.tokenizer.save(run.path)
             log(f"{run.path}: finished at step {result['step']:,}; nothing to do")
             if session.console.track:  # perhaps it was finished without the tracker
                 with contextlib.closing(EventFile(run.path, log)) as events:
                     events.begin(MetricsFile(run.path / "metrics.jsonl", log).read)
             return {"result": result}
-        log(f"{run.weights_file}: not what was written; made again from the last checkpoint")
+        else:
+            log(f"{run.weights_file}: not what was written; made again from the last checkpoint")
     _check_disk(run, task.model, config)
     task.tokenizer.save(run.path)
-    return {"result": None, "steps": config.loop.steps, "is_new": not run.config_file.exists()}
+    return {"result": None, "steps": config.loop.steps, "is_new": is_new}
+
+
+def _bring_config_back(run: RunDirectory, config: RunConfig, result: Mapping[str, Any]) -> None:
+    """Write the config.toml that a finished run has lost, where the command has the settings of its result."""
+    known = _with_steps(config, result["steps"])
+    if is_result_of(result, config_bytes(known)):
+        run.write_config(known)
+    elif not any((run.path / "checkpoints").glob("step-*")):
+        what = "has no config.toml, and its result is of other settings"
+        fix = f"give the settings that it was trained with, or delete {run.path}: the same command then starts anew"
+        raise IntegrityError(what, where=run.path, fix=fix, code="mismatch")
 
 
 def _has_weights(run: RunDirectory, result: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 
+import checksummed
 import commands
 import pytest
 import small
@@ -13,7 +14,7 @@ from commands import Workspace, run_files
 from expected_errors import refused
 
 from headstart.data import token_store
-from headstart.errors import IntegrityError
+from headstart.errors import IntegrityError, UserError
 from headstart.storage.locks import run_lock
 from headstart.tokenizers.training import train as train_tokenizer
 from headstart.training.loop import train
@@ -96,10 +97,12 @@ def test_another_seed_makes_another_run(known, brought, invoke):
 
 
 def with_labels_swapped(run):
-    text = (run / "config.toml").read_text()
+    """And with a checksum that belongs to them."""
+    file = run / "config.toml"
+    text = file.read_text().partition("\n\n")[2]
     swapped = re.sub(r'label_names = \["(\w+)", "(\w+)"\]', r'label_names = ["\2", "\1"]', text)
     assert swapped != text
-    (run / "config.toml").write_text(swapped)
+    file.write_text(checksummed.sealed(swapped))
 
 
 @pytest.mark.parametrize("name", ["tuned", "half"])
@@ -114,9 +117,11 @@ def test_labels_that_were_swapped_do_not_swap_predictions(known, brought, invoke
     answer = invoke(predict)
     assert (answer.code, answer.out) == (3, "")
     assert ("config.toml" if name == "tuned" else "label_names") in answer.err
-    # What the message of a finished run says: a run that was killed needs the second part alone.
-    (run / "result.json").unlink(missing_ok=True)
-    again = known.command("--override-resume", None, verb="finetune")
+    again = known.command(verb="finetune")
+    answer = invoke(again)
+    assert answer.code == 3
+    assert f"delete {run / 'config.toml'}" in answer.err
+    (run / "config.toml").unlink()  # as the message says
     assert invoke(again).code == 0
     assert (run / "config.toml").read_bytes() == before
     label = json.loads(answered.out)["label"]
@@ -125,10 +130,96 @@ def test_labels_that_were_swapped_do_not_swap_predictions(known, brought, invoke
 
 def test_a_finished_run_does_not_say_that_all_is_well_where_its_labels_were_swapped(known, brought, invoke):
     with_labels_swapped(brought("tuned"))
-    assert invoke(known.command(verb="finetune")).code == 2  # other settings
-    answer = invoke(known.command("--override-resume", None, verb="finetune"))
+    for more in ((), ("--override-resume", None)):
+        answer = invoke(known.command(*more, verb="finetune"))
+        assert answer.code == 3
+        assert "config.toml" in answer.err
+
+
+# ---- config.toml and tokenizer.json -------------------------------------------------------------------------------
+
+
+def swap_two_ids(file):
+    spec = json.loads(file.read_text())
+    vocabulary = spec["model"]["vocab"]
+    first, second = [piece for piece in vocabulary if len(piece) > 2][:2]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    file.write_text(json.dumps(spec))
+
+
+DAMAGES = {
+    "deleted": lambda file: file.unlink(),
+    "emptied": lambda file: file.write_bytes(b""),
+    "cut": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
+    "steps": lambda file: file.write_text(re.sub(r"(?m)^steps = 6$", "steps = 7", file.read_text())),
+    "a token": swap_two_ids,
+}
+
+
+@pytest.mark.parametrize("name", ["whole", "killed"])
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [(file, damage) for file in ("config.toml", "tokenizer.json") for damage in ("deleted", "emptied", "cut")]
+    + [("config.toml", "steps"), ("tokenizer.json", "a token")],
+)
+def test_a_lost_part_of_a_run_is_made_again(known, brought, invoke, name, file, damage):
+    """Either by the run's own command at once, or once what is named was deleted."""
+    path = brought(name) / file
+    before = path.read_bytes()
+    DAMAGES[damage](path)
+    assert not path.exists() or path.read_bytes() != before
+    answer = invoke(["embed", str(known.run), str(known.path / "rows.tsv")])
     assert answer.code == 3
-    assert "config.toml" in answer.err
+    assert str(path) in answer.err or "no config.toml" in answer.err
+    answer = invoke(known.command())
+    if answer.code:
+        assert answer.code == 3
+        assert f"delete {path}" in answer.err
+        path.unlink()
+        answer = invoke(known.command())
+    assert answer.code == 0, answer.err
+    assert path.read_bytes() == before
+    assert run_files(known.run) == run_files(known.path / "whole")
+
+
+@pytest.mark.parametrize("damage", ["emptied", "a token"])
+def test_a_tokenizer_that_the_run_has_trained_is_trained_again(known, tmp_path, invoke, damage):
+    """It was not given: what lies in the run is the only one."""
+    command = known.command("--steps", 2, "--out", tmp_path / "run", "--vocab", 300)
+    place = command.index("--tokenizer")
+    del command[place : place + 2]
+    assert invoke(command).code == 0
+    file = tmp_path / "run" / "tokenizer.json"
+    before = file.read_bytes()
+    DAMAGES[damage](file)
+    answer = invoke(command)
+    assert answer.code == 3
+    assert f"delete {file}" in answer.err
+    file.unlink()
+    assert invoke(command).code == 0
+    assert file.read_bytes() == before
+
+
+def test_a_config_of_another_run_is_told_from_another_command(known, brought, invoke):
+    brought("killed")
+    shutil.copy(known.path / "foreign" / "config.toml", known.run)
+    answer = invoke(known.command())
+    assert answer.code == 3
+    assert f"delete {known.run / 'config.toml'}" in answer.err
+    (known.run / "config.toml").unlink()
+    assert invoke(known.command()).code == 0
+    assert run_files(known.run) == run_files(known.path / "whole")
+
+
+def test_without_config_and_checkpoints_another_command_does_not_overwrite_a_finished_run(known, brought, invoke):
+    brought("whole")
+    shutil.rmtree(known.run / "checkpoints")
+    (known.run / "config.toml").unlink()
+    answer = invoke(known.command("--seed", 9))
+    assert answer.code == 3
+    assert f"delete {known.run}:" in answer.err
+    assert invoke(known.command()).code == 0
+    assert run_files(known.run) == run_files(known.path / "whole")
 
 
 # ---- the best weights of a run ------------------------------------------------------------------------------------
@@ -261,14 +352,18 @@ def test_a_token_store_that_is_touched_or_replaced_by_its_like_disturbs_nobody(k
 
 
 @pytest.mark.parametrize(("verb", "rows"), [("finetune", "rows.tsv"), ("translation", "pairs.tsv")])
-def test_rows_of_test_in_train_are_said_before_training(known, tmp_path, invoke, verb, rows):
+def test_rows_of_test_in_train_are_said_before_training(known, tmp_path, invoke, monkeypatch, verb, rows):
+    def refuse(training):
+        raise UserError("it would train now")
+
+    monkeypatch.setattr("headstart.training.fit.train", refuse)
     file = known.path / rows
     answer = invoke(known.command("--valid", file, "--test", file, "--steps", 1, "--out", tmp_path / "run", verb=verb))
     said = " ".join(answer.err.split())
-    assert answer.code == 0
+    assert answer.code == 2
+    assert "it would train now" in said
     for of, other in (("test", "train"), ("test", "valid"), ("valid", "train")):
         assert f"60 of 60 {of} rows are in {other} too" in said
-    assert said.index("rows are in train too") < said.index("training")
 
 
 def test_rows_that_are_in_one_set_alone_are_not_said(known, tmp_path, invoke):

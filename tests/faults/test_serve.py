@@ -3,7 +3,6 @@
 import asyncio
 import concurrent.futures
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -769,10 +768,7 @@ PAYLOADS = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</sc
 def test_text_from_runs_is_data_in_every_answer(tmp_path):
     named = tmp_path / "<img src=x onerror=alert(1)>"
     shutil.copytree(tiny_runs.path_of("classification"), named)
-    config = (named / "config.toml").read_text()
-    config = config.replace('"oui"', json.dumps(PAYLOADS[0]))
-    (named / "config.toml").write_text(config)
-    checksummed.change(named / "result.json", config_sha256=hashlib.sha256(config.encode()).hexdigest())
+    checksummed.change_config(named, lambda text: text.replace('"oui"', json.dumps(PAYLOADS[0])))
     with serving.serving(named) as served:
         answers = [served.get("/api/runs"), served.get("/%3Cscript%3E"), served.get("/page/%3Cscript%3E.js")]
         for payload in PAYLOADS:

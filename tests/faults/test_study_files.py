@@ -66,6 +66,18 @@ def inverted(file):
     file.write_bytes(json.dumps(data).encode())
 
 
+def without_file(file):
+    file.unlink()
+
+
+def another_token(file):
+    spec = json.loads(file.read_bytes())
+    vocabulary = spec["model"]["vocab"]
+    first, second = [piece for piece in vocabulary if len(piece) > 2][:2]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    file.write_text(json.dumps(spec))
+
+
 def of_another(file):
     checksummed.change(file, seed=1)
 
@@ -90,19 +102,28 @@ def same(study, finished):
 DAMAGED = [
     ("data/leaks.json", cut, "data/leaks.json"),
     ("data/leaks.json", another_type, "data/leaks.json"),
-    (f"{BASE}/result.json", cut, f"{BASE}/result.json"),
-    (f"{BASE}/result.json", another_type, f"{BASE}/result.json"),
+    (f"{BASE}/result.json", cut, BASE),
+    (f"{BASE}/result.json", another_type, BASE),
     (f"{TUNED}/trial.json", nothing, TUNED),
     (f"{TUNED}/trial.json", inverted, TUNED),
     (f"{TUNED}/trial.json", of_another, TUNED),
     ("trials/tfidf-b10-s0/trial.json", a_bit, "trials/tfidf-b10-s0"),
+    ("study.toml", a_bit, "study.toml"),
+    ("study.toml", nothing, "study.toml"),
+    ("tokenizer/tokenizer.json", cut, "tokenizer"),
+    ("tokenizer/tokenizer.json", without_file, "tokenizer"),
+    ("tokenizer/tokenizer.json", another_token, "tokenizer"),
+    (f"{BASE}/config.toml", a_bit, BASE),
+    (f"{BASE}/config.toml", nothing, BASE),
+    (f"{BASE}/config.toml", without_file, BASE),
 ]
 
 
 @pytest.mark.parametrize(("file", "damage", "remedy"), DAMAGED)
 def test_a_damaged_file_is_named_with_what_to_delete(files, study, file, damage, remedy):
     damage(study / file)
-    assert "delete" in refused(files, study, file, *([] if file.endswith("result.json") else [remedy]))
+    said = refused(files, study, *([file] if (study / file).exists() else []))
+    assert f"delete {study / remedy}" in said or (remedy == file and "delete it" in said)
 
 
 @pytest.mark.slow
@@ -139,6 +160,22 @@ def test_a_bit_flipped_in_a_finished_base_is_exit_3_with_its_directory(files, st
     shutil.rmtree(study / BASE)
     run(files, study)
     assert same(study, finished)
+
+
+@pytest.mark.parametrize(
+    ("part", "foreign", "remedy"),
+    [
+        (f"{TUNED}/lr-0.01/config.toml", f"{BASE}/config.toml", TUNED),
+        (f"{TUNED}/lr-0.01/result.json", f"{BASE}/result.json", TUNED),
+        (f"{BASE}/result.json", f"{TUNED}/lr-0.01/result.json", BASE),
+    ],
+)
+def test_a_part_of_another_run_in_a_run_of_the_study_is_exit_3_with_what_to_delete(
+    files, study, part, foreign, remedy
+):  # fmt: skip
+    (study / TUNED / "trial.json").unlink()
+    shutil.copyfile(study / foreign, study / part)
+    assert f"delete {study / remedy}:" in refused(files, study, str((study / part).parent))
 
 
 @pytest.mark.slow

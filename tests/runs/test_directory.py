@@ -81,12 +81,60 @@ def test_a_result_that_is_none_is_an_integrity_error(run, text):
 
 
 def test_the_runs_own_tokenizer_must_be_the_one_it_was_trained_with(run, config):
+    with refused("no-file", "tokenizer.json", by=IntegrityError):
+        run.read_tokenizer()
     tokenizer = tiny_runs.run_of("causal").tokenizer
-    other = tiny_runs.run_of("char").tokenizer
-    other.save(run.path)
-    run.check_tokenizer(tokenizer)  # another one that is given is a setting
+    tokenizer.save(run.path)
+    assert run.read_tokenizer().fingerprint == tokenizer.fingerprint
+    tiny_runs.run_of("char").tokenizer.save(run.path)
     with refused("mismatch", "tokenizer.json", by=IntegrityError):
-        run.check_tokenizer(other)
+        run.read_tokenizer()
+    run.tokenizer_file.write_text("{")
+    with refused("bad-format", "tokenizer.json", by=IntegrityError):
+        run.read_tokenizer()
+
+
+@pytest.mark.parametrize("place", [0, 3, 40, 74, 75, 76, 77, 100, -2, -1])
+def test_a_configuration_with_a_wrong_bit_is_refused_or_the_same(run, config, place):
+    raw = bytearray(run.config_file.read_bytes())
+    for bit in range(8):
+        raw[place] ^= 1 << bit
+        run.config_file.write_bytes(raw)
+        try:
+            read = run.read_config()
+        except IntegrityError:
+            continue
+        finally:
+            raw[place] ^= 1 << bit
+        assert read == config
+
+
+def test_a_configuration_that_is_cut_anywhere_is_refused(run):
+    raw = run.config_file.read_bytes()
+    for size in (*range(0, 90, 9), len(raw) // 2, len(raw) - 1):
+        run.config_file.write_bytes(raw[:size])
+        with pytest.raises(IntegrityError):
+            run.read_config()
+
+
+def test_a_configuration_without_a_seal_is_read(run, config):
+    run.config_file.write_text(run.config_file.read_text().partition("\n\n")[2])
+    assert run.read_config() == config
+
+
+def test_what_has_a_result_and_no_configuration_has_lost_it(run, config):
+    run.write_result({"step": 4, "steps": 4}, config)
+    run.config_file.unlink()
+    with refused("not-a-run", "config.toml", by=IntegrityError):
+        run.read_config()
+
+
+def test_a_configuration_is_the_one_of_the_result(run, config):
+    run.write_result({"step": 4, "steps": 4}, config)
+    assert run.read_config() == config
+    run.write_config(dataclasses.replace(config, length=99))
+    with refused("corrupt", "config.toml", by=IntegrityError):
+        run.read_config()
 
 
 # ---- metrics.jsonl: written a line at a time, cut back, read again ---------------------------------------------

@@ -99,7 +99,7 @@ def test_a_study_from_before_these_settings_goes_on(finished, files, monkeypatch
     file, new = older / "study.toml", ("mask_prob", "whole_words", "cooldown", "muon_lr", "average")
     new += ("layer_decay", "r_drop", "normalise", "mask_random", "mask_kept", "unfreeze", "metric", "class_weights")
     before = file.read_text()
-    kept, count = re.subn(rf"(?m)^({'|'.join(new)}) = .*\n", "", before)
+    kept, count = re.subn(rf"(?m)^({'|'.join(new)}) = .*\n", "", before.partition("\n\n")[2])
     assert count >= len(new)
     file.write_text(kept)
     monkeypatch.setattr("headstart.study.execution.workers._Worker", None)  # nobody may be put to work

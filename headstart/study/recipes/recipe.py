@@ -14,7 +14,7 @@ from headstart.config.defaults import VALID_SHARE
 from headstart.config.presets import preset
 from headstart.config.schema import Settings, fields_of
 from headstart.config.study import WITHOUT_STEPS, StudyConfig
-from headstart.config.toml import read_toml
+from headstart.config.toml import read_sealed
 from headstart.config.training import seconds_in
 from headstart.errors import Log, RunFailed
 from headstart.hardware import available_cores
@@ -110,7 +110,7 @@ def with_recipe(question: Question, directory: Path, log: Log) -> tuple[StudyCon
     file, kept = directory / RECIPE, directory / "study.toml"
     if not file.exists() and kept.exists():
         log(f"{file} is missing: the settings are those of study.toml")
-        settings = read_toml(kept)
+        settings = read_sealed(kept, f"bring it back from a copy, or delete {directory}: the study then starts anew")
         return question.answered({**settings, "pretrain": settings["pretrain"][0]})
     if not file.exists():
         log("measuring this machine, to choose a recipe")

@@ -169,7 +169,7 @@ def tokenizer_for(
     elif given.tokenizer:
         tokenizer = Tokenizer.load(given.tokenizer)
     elif run.tokenizer_file.exists() and run.config_file.exists():
-        tokenizer = Tokenizer.load(run.tokenizer_file)
+        tokenizer = run.read_tokenizer()
     else:
         tokenizer = Tokenizer(ranks.first(lambda: trained().spec)) if ranks.world > 1 else trained()
     if normalise and tokenizer.normalise != normalise:

@@ -20,7 +20,7 @@ from headstart.inference.translate import Translator
 from headstart.model.model import Model
 from headstart.objectives.translation import translation_objective
 from headstart.runs.load import LoadedRun, load
-from headstart.tokenizers.tokenizer import Tokenizer, Vocabularies, read_separate
+from headstart.tokenizers.tokenizer import SOURCE_FILE, TARGET_FILE, Tokenizer, Vocabularies, read_separate
 from headstart.training.fit import Session, TrainingTask, run_config
 from headstart.training.memory import first_model
 from headstart.training.tasks.arguments import Call, Sources, read_sets, tokenizer_for
@@ -118,7 +118,8 @@ def _vocabularies(
     has_both = (source or given.tokenizer) and (target or given.target_tokenizer)
     if run.config_file.exists() and not has_both:
         before = run.read_config()
-        if before.translation is not None and before.translation.target_tokenizer:
+        has_own = all((run.path / name).exists() for name in (SOURCE_FILE, TARGET_FILE))
+        if has_own and before.translation is not None and before.translation.target_tokenizer:
             own = read_separate(run.path, before.model.tokenizer, before.translation.target_tokenizer)
             source = source or (None if given.tokenizer else own.source)
             target = target or (None if given.target_tokenizer else own.target)
