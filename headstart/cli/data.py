@@ -35,9 +35,9 @@ def data_check(
 
     A leak is a text that occurs twice: in test and in train, in test and in the corpus, or twice in one set.
     Equal means equal after folding case, accents, punctuation and white space; near means that the longer text
-    has at least 60 % of the runs of three words of the shorter one. Every bad row is listed. Findings are no
-    failure: the exit code is 0 when the data can be used, and 2 when it cannot, as with bad rows that no
-    --skip-bad-rows leaves out.
+    has at least 60 % of the three-word sequences of the shorter one. Every bad row is listed. Findings do not fail
+    the command: it exits with 0 if the data can be used, and with 2 if not, as with bad rows and without
+    --skip-bad-rows.
 
     For example:
 
@@ -155,7 +155,7 @@ _FIXES = {
     "similar_labels": "Write the labels that are the same class in one way: they count as different classes.",
     "likely_typo": "Correct the labels that are typos: each is a class of its own.",
     "single_row_class": "Give classes of one row more rows, or merge them with others.",
-    "imbalance": "Compare by macro-F1, as a study then does by itself.",
+    "imbalance": "Compare by macro-F1; a study of classes does so by itself.",
     "cut_texts": "Give a larger --length, where the model reads as much, or split long texts.",
     "repeated_label": "Name each label of a row once.",
 }

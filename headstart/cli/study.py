@@ -45,7 +45,7 @@ def study(
 ) -> None:
     """Compare pretraining with scratch, TF-IDF and more, over label budgets and seeds; end with a verdict.
 
-    Without files it works on the embedded corpus, in minutes. The same command again goes on where it was.
+    Without files it works on the embedded corpus, in minutes. Run the same command again to resume.
 
     For example:
 

@@ -62,6 +62,9 @@ class FinetunePart(
     sentences={
         "epochs": "Passes of fine-tuning over the labelled rows (10 where nothing else decides).",
         "length": "Tokens of a block and of the longest labelled text; longer texts are truncated.",
+        "train": "Labelled rows: .jsonl, .csv, .tsv, .parquet, lines with a .label file beside them, or the folder of "
+        "a dataset.",
+        "batch": "Texts in a batch of fine-tuning.",
     },
 ):  # fmt: skip
     """The labelled task, and how each trial learns it, by default in 10 epochs."""

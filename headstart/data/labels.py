@@ -2,12 +2,13 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from headstart.config.defaults import RARE
 from headstart.data.labelled import Label, LabelledSet
 from headstart.errors import UserError, nearest
 
@@ -17,6 +18,11 @@ _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 def classes_of(label: Label) -> tuple[str, ...]:
     """The classes of a row: one, or several, or none."""
     return label if isinstance(label, tuple) else (str(label),)
+
+
+def has_rare_class(counts: Mapping[str, int]) -> bool:
+    """Whether a class has so few rows that it hardly counts in accuracy; of many classes each has a small share."""
+    return min(counts.values()) < min(RARE, 0.5 / len(counts)) * sum(counts.values())
 
 
 @dataclass(frozen=True)

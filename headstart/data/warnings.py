@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from headstart.config.defaults import RARE
 from headstart.data.labelled import LabelledSet
-from headstart.data.labels import classes_of, count_classes
+from headstart.data.labels import classes_of, count_classes, has_rare_class
 from headstart.data.leakage.text_key import text_key
 from headstart.data.readers.rows import shown
 from headstart.errors import visible_spaces
@@ -167,15 +166,15 @@ def _first_locations(labelled: LabelledSet, names: Sequence[str]) -> tuple[str, 
 def _rare_classes(counts: Counter[str], labelled: LabelledSet) -> Iterator[DataWarning]:
     single = sorted(name for name, count in counts.items() if count == 1)
     if single:
+        classes, they, them = ("class", "it", "it") if len(single) == 1 else ("classes", "they", "them")
         message = (
-            f"{len(single):,} class{'' if len(single) == 1 else 'es'} with one row only, such as {_quoted(single[0])}: "
-            "it cannot be both learned and checked; a split leaves it in train"
+            f"{len(single):,} {classes} with one row only, such as {_quoted(single[0])}: "
+            f"{they} cannot be both learned and checked; a split leaves {them} in train"
         )
         yield DataWarning("single_row_class", message, len(single), _first_locations(labelled, single[:5]))
     if counts:
         (largest, most), (smallest, least) = counts.most_common()[0], counts.most_common()[-1]
-        is_rare = least < min(RARE, 0.5 / len(counts)) * len(labelled)
-        if is_rare if labelled.task == "classification" else most >= IMBALANCE * least:
+        if has_rare_class(counts) if labelled.task == "classification" else most >= IMBALANCE * least:
             message = (
                 f"{_quoted(smallest)} has {_rows(least)}, {_quoted(largest)} {most:,}: accuracy says little here "
                 f"(always {_quoted(largest)} gives {most / len(labelled):.2%}); look at macro-F1"

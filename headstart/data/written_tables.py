@@ -36,7 +36,7 @@ def is_formula(text: str) -> bool:
 
 def check_form(path: Path) -> None:
     """Refuse a file that cannot be written, before anything is computed."""
-    if path.suffix not in FORMS:
+    if path.suffix.lower() not in FORMS:
         raise UserError("no table that can be written", where=path, fix=f"end its name in {', '.join(FORMS)}")
     if not path.parent.is_dir():
         raise UserError("there is no such directory", where=path.parent, fix="make it first", code="no-file")
@@ -55,11 +55,11 @@ def table_writer(path: Path) -> Iterator[WriteRow]:
 
         def write(row: Mapping[str, Any]) -> None:
             nonlocal table
-            if path.suffix == ".jsonl":
+            if path.suffix.lower() == ".jsonl":
                 text.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
                 return
             if table is None:
-                delimiter = "\t" if path.suffix == ".tsv" else ","
+                delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
                 table = csv.DictWriter(text, list(row), delimiter=delimiter, lineterminator="\n")
                 table.writerow({name: safe_cell(name) for name in row})
             if extra := row.keys() - set(table.fieldnames):

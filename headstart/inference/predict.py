@@ -6,7 +6,7 @@ may be larger than memory. A text that is longer than the run's length is cut, a
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
 
@@ -138,7 +138,13 @@ def predicted_rows(
         columns, known = waiting.popleft(), dict(prediction.answer)
         probabilities = known.pop("probabilities", {})
         added = {**known, **{f"p_{label}": p for label, p in probabilities.items()}}
-        yield {**columns, **{f"predicted_{k}" if k in columns else k: v for k, v in added.items()}}, prediction
+        yield {**columns, **{_free_name(name, columns): value for name, value in added.items()}}, prediction
+
+
+def _free_name(name: str, columns: Mapping[str, Any]) -> str:
+    while name in columns:
+        name = f"predicted_{name}"
+    return name
 
 
 def answer(run: LoadedRun | StudyModel, outputs: np.ndarray) -> dict[str, Any]:

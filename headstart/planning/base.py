@@ -89,11 +89,6 @@ def finetune_recipe(size: Size) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def size_of(operations: float) -> Size:
-    """The shape that is the best one for so many operations."""
-    return largest(lambda size: operations)
-
-
 def largest(operations_on: Callable[[Size], float]) -> Size:
     """The largest shape that gets its operations, given those that are to be had on each."""
     chosen = SIZES[0]

@@ -56,6 +56,8 @@ class RunResult(TypedDict, total=False):
     signatures: dict[str, str]  # of BLEU and chrF
     entropies: dict[str, float]  # of tokens and token pairs of the held-out text
     imported: ImportedFrom
+    train_loss: float | None  # over the last tenth of the steps
+    config_sha256: str
 
 
 class RunDirectory:

@@ -51,10 +51,10 @@ from headstart.study.design import (
     Pretraining,
     Trial,
     arms_of,
+    learning_rates_for,
     learning_rates_of,
     metric_of,
     steps_of,
-    trials_of,
     with_budgets,
 )
 from headstart.tokenizers.huggingface import in_order
@@ -162,16 +162,15 @@ class StudyData:
 
     def learning_rates_for(self, arm: Arm) -> list[float]:
         """The learning rates that an arm tries on valid."""
-        own = getattr(self.config.finetune, f"{arm.kind.removesuffix('-long')}_learning_rate", None)
-        return [own] if own else self.learning_rates
+        return learning_rates_for(arm, self.config.finetune, self.learning_rates)
 
     def trials_before(self, trial: Trial) -> list[Trial]:
         """The trials that this one takes something from.
 
         With all rows a baseline is the same for every seed: seed 0 computes it and the others take its result, so
-        that every arm has a row for each seed in the paired statistics. What LSA learns from the text, and what a
-        frozen base makes of it, is the same in all trials: the first one computes it. A mix takes the probabilities of
-        the arms in it.
+        that every arm has a row for each seed in the paired statistics. What LSA learns from the text, and what a base
+        makes of it, is the same in all trials: the first one computes it. A mix takes the probabilities of the arms in
+        it.
         """
         kind, rows = trial.arm.kind, self.facts["data"]["train"]["rows"]
         if kind in MIXES:
@@ -180,8 +179,15 @@ class StudyData:
             return [trial._replace(arm=arm) for arm in arms]
         if kind in BASELINES and trial.budget == rows and trial.seed:
             return [trial._replace(seed=0)]
-        first = next(one for one in trials_of(self.config.study) if one.arm == trial.arm)
-        return [first] if kind in ("lsa", "frozen") and first != trial else []
+        if kind not in ("lsa", "frozen"):
+            return []
+        seed = trial.seed % self.config.study.pretrain_seeds if kind == "frozen" else 0
+        first = Trial(trial.arm, max(self.config.study.budgets), seed)
+        return [first] if first != trial else []
+
+    def makes_vectors(self, trial: Trial) -> bool:
+        """Whether it is the trial in which a base reads the labelled texts for the frozen arm."""
+        return trial.arm.kind == "frozen" and not self.trials_before(trial)
 
     def model_for(self, objective: PretrainObjective | None) -> ModelConfig:
         """The base as this objective reads: its direction, and segments where it has pairs of sentences."""

@@ -16,6 +16,7 @@ from headstart.config.model import ModelConfig
 from headstart.config.resolve import pretraining_learning_rate
 from headstart.config.study import FinetunePart, StudyConfig, StudyPart
 from headstart.config.training import PretrainObjective
+from headstart.data.labels import has_rare_class
 from headstart.errors import UserError, nearest
 from headstart.randomness import seed_of
 
@@ -127,8 +128,7 @@ def metric_of(study: StudyPart, counts: Mapping[str, int]) -> c.Metric:
     """What to compare by, from the rows of each class in train."""
     if study.metric != "auto":
         return study.metric
-    share = min(counts.values()) / sum(counts.values())  # of many classes even an even share is small
-    return "macro_f1" if share < min(defaults.RARE, 0.5 / len(counts)) else "accuracy"
+    return "macro_f1" if has_rare_class(counts) else "accuracy"
 
 
 def _refuse_unknown(what: str, given: list[str], known: tuple[str, ...]) -> None:
@@ -174,6 +174,12 @@ def learning_rates_of(finetune: FinetunePart, model: ModelConfig) -> list[float]
     if finetune.learning_rates:
         return sorted(finetune.learning_rates)
     return [float(f"{pretraining_learning_rate(model) * share:.1g}") for share in (0.1, 0.33, 1.0)]
+
+
+def learning_rates_for(arm: Arm, finetune: FinetunePart, learning_rates: list[float]) -> list[float]:
+    """Those that an arm tries: its own one, or those of all."""
+    own = finetune.scratch_learning_rate if arm.kind.startswith("scratch") else None
+    return [own] if own else learning_rates
 
 
 def steps_of(finetune: FinetunePart, budget: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ there. That head on that base is a run as any other.
 """
 
 import dataclasses
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,6 +70,7 @@ class FrozenBase(NamedTuple):
             written.write_config(config)
             written.write_result(result, config)
             load(temporary)
+            shutil.rmtree(out, ignore_errors=True)  # of a process that was killed before it had told of it
 
     def _run(self, machine: Machine | None = None) -> LoadedRun:
         run = load(self.path, machine.device if machine else "cpu")

@@ -161,11 +161,11 @@ def _tasks(data: StudyData) -> list[ScheduledTask]:
         base = Pretraining.of(trial, data.config.study)
         cost = max(trial_operations(data, trial), 1.0)
         after = [*([base.name] if base else []), *(other.name for other in data.trials_before(trial))]
-        is_network, is_frozen = trial.arm.kind not in WITHOUT_STEPS, trial.arm.kind == "frozen"  # whose base reads
+        is_network = trial.arm.kind not in WITHOUT_STEPS or data.makes_vectors(trial)
         tasks.append(
             ScheduledTask(
-                trial.name, (data, trial), cost, tuple(after), "gpu" if is_gpu and (is_network or is_frozen) else "cpu",
-                threads if is_network or is_frozen else 1,
+                trial.name, (data, trial), cost, tuple(after), "gpu" if is_gpu and is_network else "cpu",
+                threads if is_network else 1,
             )
         )  # fmt: skip
     return sorted(tasks, key=lambda task: (isinstance(task.argument[1], Trial), bool(task.after)))
@@ -182,6 +182,7 @@ def _needs_base(task: ScheduledTask) -> bool:
 def work(argument: tuple[StudyData, Pretraining | Trial], on_share: OnShare) -> None:
     """Run one task, in a worker's process."""
     data, task = argument
+    machine_of(data).prepare()
     with data.redone_if_damaged():
         if isinstance(task, Trial):
             run_trial(data, task, on_share)

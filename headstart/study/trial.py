@@ -269,7 +269,6 @@ def _finetune(
         preset=data.config.study.preset, model=shape,
         tokenizer=None if start else data.tokenizer, pooling=config.pooling, length=config.length,
         batch=config.batch, class_weights=config.class_weights, r_drop=config.r_drop,
-        freeze="base" if arm.kind == "frozen" else "nothing",
         optimizer=config.part(
             # New weights have nothing to lose in the lower layers.
             OptimizerConfig, learning_rate=learning_rate, layer_decay=config.layer_decay if start else 1.0

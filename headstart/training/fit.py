@@ -206,7 +206,7 @@ def _start_run(task: TrainingTask, session: Session, override: bool) -> dict[str
     if result is not None and result["steps"] >= config.loop.steps:
         if not run.config_file.exists():
             log(f"{run.config_file}: missing; made again from the last checkpoint")
-        elif _has_weights(run, result):
+        elif has_weights(run, result):
             run.check_config(result)
             if not override:
                 task.tokenizer.save(run.path)
@@ -233,7 +233,7 @@ def _bring_config_back(run: RunDirectory, config: RunConfig, result: Mapping[str
         raise IntegrityError(what, where=run.path, fix=fix, code="mismatch")
 
 
-def _has_weights(run: RunDirectory, result: Mapping[str, Any]) -> bool:
+def has_weights(run: RunDirectory, result: Mapping[str, Any]) -> bool:
     """Whether a finished run has the weights that its result names."""
     try:
         return weights_digest(load_file(run.weights_file)) == result["weights_sha256"]

@@ -217,6 +217,11 @@ def test_a_column_that_is_there_keeps_its_name(cli, tmp_path):
         (row["text"], row["label"]) for row in json_lines(data.read_text())
     ]
     assert all(row["predicted_label"] in ("oui", "non") for row in rows)
+    again = ("--out", tmp_path / "again.JSONL")
+    assert cli("predict", tiny_runs.path_of("classification"), tmp_path / "scored.jsonl", *again)[0] == 0
+    for row, scored in zip(json_lines((tmp_path / "again.JSONL").read_text()), rows, strict=True):
+        assert scored.items() <= row.items()
+        assert row["predicted_predicted_label"] == scored["predicted_label"]
 
 
 @pytest.mark.parametrize(("kind", "column"), [("multilabel", "labels"), ("regression", "value")])

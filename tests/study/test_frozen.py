@@ -55,6 +55,30 @@ def test_the_base_reads_the_texts_once_for_all_trials(based, monkeypatch):
     assert data.read_trial(second)["status"] == "done"
 
 
+def test_a_trial_that_was_killed_before_it_told_of_its_run_writes_it_again(based):
+    data, *_ = based
+    trial = next(
+        trial for trial in trials_of(data.config.study) if data.keeps_model(trial) and trial.arm.kind == "frozen"
+    )
+    file = data.trial_file(trial)
+    trial_module.run_trial(data, trial, lambda share: None)
+    first, weights = file.read_bytes(), file.with_name("run") / "weights.safetensors"
+    before = weights.read_bytes()
+    file.unlink()
+    trial_module.run_trial(data, trial, lambda share: None)
+    assert (file.read_bytes(), weights.read_bytes()) == (first, before)
+
+
+def test_the_trial_with_most_labels_has_its_base_read_the_texts(based):
+    data, *_ = based
+    study = dataclasses.replace(data.config.study, seeds=4, pretrain_seeds=2)
+    data = dataclasses.replace(data, config=dataclasses.replace(data.config, study=study))
+    trials = [trial for trial in trials_of(study) if trial.arm.kind == "frozen"]
+    assert [trial.name for trial in trials if data.makes_vectors(trial)] == ["frozen-b20-s0", "frozen-b20-s1"]
+    (before,) = data.trials_before(next(trial for trial in trials if trial.name == "frozen-b10-s3"))
+    assert before.name == "frozen-b20-s1"
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_its_run_has_the_probabilities_of_the_regression(based, tmp_path, classes):
     _, _, vectors = based

@@ -17,7 +17,15 @@ from headstart.planning.time import Prices, evaluation_seconds, step_seconds, wi
 from headstart.planning.workload import BYTES_A_TOKEN
 from headstart.runs.directory import RunDirectory
 from headstart.study.data import labelled_sets
-from headstart.study.design import Arm, Pretraining, default_budgets, learning_rates_of, steps_of, trials_of
+from headstart.study.design import (
+    Arm,
+    Pretraining,
+    default_budgets,
+    learning_rates_for,
+    learning_rates_of,
+    steps_of,
+    trials_of,
+)
 from headstart.study.recipes.costs import Sizes, StudyDisk, Workloads
 from headstart.study.settings import demo_config, read_study, with_demo
 
@@ -65,7 +73,9 @@ def forecast_of(
     if config.study.start:
         model = RunDirectory(config.study.start).read_config().model
     works = Workloads(config, model, sizes, target.kind, target.precision)
-    study = dataclasses.replace(config.study, budgets=config.study.budgets or default_budgets(sizes.rows))
+    study = dataclasses.replace(
+        config.study, budgets=config.study.budgets or default_budgets(sizes.rows, sizes.classes)
+    )
     trials = list(trials_of(study))
     bases = Counter(base for base in {Pretraining.of(trial, study) for trial in trials} if base is not None)
     parts = []
@@ -104,14 +114,15 @@ def _pretraining(works: Workloads, prices: Prices, objective: str) -> tuple[int,
 def _trial(works: Workloads, prices: Prices, arm: Arm, budget: int) -> tuple[int, float]:
     """Steps and seconds of all tries of one trial."""
     finetune, sizes = works.config.finetune, works.sizes
-    if arm.kind == "frozen":  # reads every text once, for all trials of a budget
-        texts = round((sizes.rows + sizes.valid_rows + sizes.test_rows) / works.config.study.seeds)
+    if arm.kind == "frozen":  # the base reads every text once, for all trials
+        study, texts = works.config.study, sizes.rows + sizes.valid_rows + sizes.test_rows
+        texts = round(texts * study.pretrain_seeds / study.seeds / len(study.budgets))
         return 0, evaluation_seconds(works.trial(arm), prices, texts)
     if arm.kind in WITHOUT_STEPS:
         return 0, BASELINE_SECONDS if arm.kind in ("tfidf", "lsa") else 0.1
     work = works.trial(arm)
     steps, _ = steps_of(finetune, budget)
-    tries = len(learning_rates_of(finetune, works.model))
+    tries = len(learning_rates_for(arm, finetune, learning_rates_of(finetune, works.model)))
     each = steps * step_seconds(with_padding(work), prices).total
     measured = evaluation_seconds(work, prices, finetune.evaluations * sizes.valid_rows)
     return tries * steps, tries * (each + measured) + evaluation_seconds(work, prices, sizes.test_rows)

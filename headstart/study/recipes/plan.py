@@ -65,5 +65,5 @@ def _forecast(config: Any, fields: dict[str, Any], sets: Mapping[str, LabelledSe
     target, prices = calibration.this_machine(kind, None, available_cores())
     planned = forecast_of(config, fields, sets, target, prices)
     runs = sum(part.count for part in planned.parts if part.steps)
-    starting = RunGroup("starting them", runs, 0, TRIAL_SECONDS[kind] / SIDE_BY_SIDE[kind] * runs)
+    starting = RunGroup("starting the runs", runs, 0, TRIAL_SECONDS[kind] / SIDE_BY_SIDE[kind] * runs)
     return dataclasses.replace(planned, parts=[*planned.parts, starting])

@@ -34,7 +34,7 @@ from headstart.planning.figures import format_duration
 from headstart.planning.workload import BYTES_A_TOKEN, Workload
 from headstart.storage import checksummed_json
 from headstart.storage.atomic import atomic_write
-from headstart.study.design import arms_of, default_budgets, learning_rates_of, steps_of
+from headstart.study.design import arms_of, default_budgets, learning_rates_for, learning_rates_of, steps_of
 from headstart.study.execution.scheduler import ScheduledTask
 from headstart.study.execution.workers import run_in_processes
 from headstart.study.recipes.costs import Sizes, Workloads
@@ -250,8 +250,7 @@ class Decision:
         baselines = ((len(study.budgets) - 1) * study.seeds + 1) * scored * megabyte + sizes.rows * megabyte
         networks = {True: 0.0, False: 0.0}
         for arm in arms_of(study):
-            has_own_rate = getattr(finetune, f"{arm.kind}_learning_rate", None) is not None
-            tries = 1 if has_own_rate else len(learning_rates_of(finetune, works.model))
+            tries = len(learning_rates_for(arm, finetune, learning_rates_of(finetune, works.model)))
             if arm.kind == "frozen":  # reads every text once
                 networks[False] += (sizes.rows + scored) * text
             for budget in () if arm.kind in WITHOUT_STEPS else study.budgets:
@@ -300,7 +299,7 @@ class Decision:
         ]
         if total > 1.1 * self.seconds:
             words.append(f"{study.time} is too short for this study: it takes longer. Give more --time.")
-        if study.seeds < PLANS[0][0] or len(study.budgets) < len(default_budgets(self.sizes.rows)):
+        if study.seeds < PLANS[0][0] or len(study.budgets) < len(default_budgets(self.sizes.rows, self.sizes.classes)):
             words.append("With more time there would be more seeds, learning rates or budgets.")
         if passes >= MOSTLY_READ * most_passes(objective, work.config.dropout):
             return [*words, "The base reads the text as often as it can use: more time would not help it."]

@@ -31,12 +31,12 @@ from headstart.machine import Machine
 from headstart.model.initialise import take_token_vectors
 from headstart.model.model import Model
 from headstart.objectives.pretraining import pretraining_objective
-from headstart.runs.directory import RunResult
+from headstart.runs.directory import RunDirectory, RunResult
 from headstart.runs.load import LoadedRun, load
 from headstart.storage.cache import cache_directory
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.early_stopping import check_best_metric
-from headstart.training.fit import Console, Session, TrainingTask, fit, run_config, run_session
+from headstart.training.fit import Console, Session, TrainingTask, fit, has_weights, run_config, run_session
 from headstart.training.memory import first_model
 from headstart.training.tasks.arguments import Call, call_of, default_out, settings_of_call, tokenizer_for
 from headstart.training.tasks.default_base import with_default_base
@@ -112,8 +112,8 @@ def build(call: Call[PretrainSettings], texts: "PretrainTexts", session: Session
         data=dataclasses.replace(data, fingerprint="+".join(store.header.sha256[:16] for store in stores)),
     )  # fmt: skip
     model = first_model(config, machine, start, console.log)
-    has_weights = session.run.result_file.exists() or any(session.run.path.glob("checkpoints/step-*"))
-    if given.embedding_init == "cooccurrence" and not has_weights:
+    is_fresh = machine.ranks.first(lambda: _is_fresh(session.run, config.loop.steps))
+    if given.embedding_init == "cooccurrence" and is_fresh:
         console.log("counting which tokens occur near each other, for their first vectors")
         vectors = token_vectors(stores[:-1], tokenizer.size, model_config.width, machine.threads)
         take_token_vectors(model, torch.from_numpy(vectors))
@@ -134,6 +134,14 @@ def build(call: Call[PretrainSettings], texts: "PretrainTexts", session: Session
             store.check()
 
     return TrainingTask(config, tokenizer, model, objective, valid, finish, check_data)
+
+
+def _is_fresh(run: RunDirectory, steps: int) -> bool:
+    """Whether it trains from its first weights on: without a checkpoint, and not finished."""
+    if any(run.path.glob("checkpoints/step-*")):
+        return False
+    result = run.read_result()
+    return result is None or result["steps"] < steps or not has_weights(run, result)
 
 
 @contextlib.contextmanager

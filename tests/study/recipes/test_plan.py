@@ -22,7 +22,7 @@ def test_every_task_is_counted(asked):
     counts = {part.name: part.count for part in planned.forecast.parts}
     assert counts == {
         "pretraining, causal": 1, "majority, 10 labels": seeds, "scratch, 10 labels": seeds,
-        "finetuned, 10 labels": seeds, "starting them": 1 + 2 * seeds,
+        "finetuned, 10 labels": seeds, "starting the runs": 1 + 2 * seeds,
     }  # fmt: skip
     assert not planned.has_recipe
     assert planned.forecast.seconds > 0

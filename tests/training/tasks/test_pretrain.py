@@ -111,6 +111,16 @@ def test_counted_token_vectors_are_where_a_run_begins(workspace, monkeypatch):
     assert np.array_equal(first["cooccurrence"][~known], first["random"][~known])
 
 
+def test_a_finished_run_without_checkpoints_is_made_again_with_counted_vectors(workspace, invoke):
+    line = command(workspace, "a.txt", more=("--embedding-init", "cooccurrence", "--keep", 0))
+    assert invoke(line).code == 0
+    weights = workspace.run / "weights.safetensors"
+    before = weights.read_bytes()
+    weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    assert invoke(line).code == 0
+    assert weights.read_bytes() == before
+
+
 def test_a_killed_run_with_counted_token_vectors_comes_to_the_same_bytes(workspace, invoke):
     line = command(workspace, "a.txt", more=("--embedding-init", "cooccurrence"))
     assert invoke(line).code == 0
