@@ -236,14 +236,18 @@ class Fuzzer:
     def _follow(self, said: str, file: Path) -> None:
         """Do what the message says: delete what it names, or bring the file back from a copy."""
         fix = " ".join(said.rpartition("fix:")[2].split())
-        named = [Path(path.rstrip(".,:;)")) for path in re.findall(rf"{re.escape(str(self.root))}/[^\s'\"]+", said)]
-        inside = [path for path in named if self.data not in path.parents and os.path.lexists(path)]
+        inside = self._named(fix) or self._named(said)  # "delete it" is what the message is about
         if re.search(r"\b(delete|remove)\b", fix) and inside:
             path = max(inside, key=lambda path: len(path.parts))
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         elif re.search(r"\b(copy|back)\b", fix):
             file.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.sound / file.relative_to(self.root), file)
+
+    def _named(self, text: str) -> list[Path]:
+        """The paths that a text names, as far as they are there."""
+        named = [Path(path.rstrip(".,:;)")) for path in re.findall(rf"{re.escape(str(self.root))}/[^\s'\"]+", text)]
+        return [path for path in named if self.data not in path.parents and os.path.lexists(path)]
 
 
 def run(command: list[str]) -> Answer:

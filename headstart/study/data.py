@@ -120,12 +120,16 @@ class StudyData:
 
     def read_trial_file(self, trial: Trial, file: Path) -> bytes:
         """What a trial keeps besides, as its trial.json knows it."""
-        if not file.exists():
-            raise self._damaged(trial, file, "is missing")
+        self.refuse_missing(trial, file)
         content = file.read_bytes()
         if hashlib.sha256(content).hexdigest() != self.read_trial(trial)["files"].get(file.name):
             raise self._damaged(trial, file, "is not what was written")
         return content
+
+    def refuse_missing(self, trial: Trial, file: Path) -> None:
+        """What a trial has kept has to be there."""
+        if not file.exists():
+            raise self._damaged(trial, file, "is missing")
 
     def _damaged(self, trial: Trial, file: Path, what: str) -> IntegrityError:
         return IntegrityError(what, where=file, fix=self._fix(trial))
@@ -143,7 +147,9 @@ class StudyData:
             is_own = (
                 self.directory in Path(error.where).parents and len(parts) > 1 and parts[0] in ("pretrain", "trials")
             )
-            if not is_own or not (isinstance(error, IntegrityError) or error.code in ("changed", "not-a-run")):
+            if not is_own or not (
+                isinstance(error, IntegrityError) or error.code in ("changed", "missing", "not-a-run")
+            ):
                 raise
             fix = f"delete {self.directory.joinpath(*parts[:2])}: the same command does it again"
             raise IntegrityError(error.what, where=error.where, fix=fix, code=error.code) from error

@@ -64,7 +64,7 @@ def _files(data: StudyData, trial: Trial) -> dict[str, Path]:
         return {name: file for part in parts for name, file in part.items()} | own
     if trial.arm.kind not in NETWORKS:
         linear = data.linear_file(trial)
-        if linear.exists() and own["trial"].exists():
+        if own["trial"].exists() and (linear.exists() or linear.name in data.read_trial(trial)["files"]):
             data.read_trial_file(trial, linear)
         return {trial.arm.kind: linear, **own}
     if trial.arm.kind == "frozen":
@@ -72,6 +72,8 @@ def _files(data: StudyData, trial: Trial) -> dict[str, Path]:
     else:  # a study that was killed before it tidied up has the weights of the other learning rates too
         chosen = data.read_trial(trial)["chosen"] if own["trial"].exists() else 0.0
         run = own["trial"].with_name(f"lr-{chosen:g}")
+    if own["trial"].exists() and data.read_trial(trial).get("keeps_model"):
+        data.refuse_missing(trial, RunDirectory(run).weights_file)
     return {"run": run, "weights": RunDirectory(run).weights_file, **own}
 
 

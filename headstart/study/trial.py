@@ -92,6 +92,7 @@ def run_trial(data: StudyData, trial: Trial, on_share: OnShare) -> None:
     facts = {"arm": trial.arm.name, "budget": trial.budget, "seed": trial.seed, "status": "done", "error": None}
     facts |= {"operations": trial_operations(data, trial), **found}
     kept = (data.probabilities_file(trial), data.linear_file(trial))
+    facts["keeps_model"] = data.keeps_model(trial)
     facts["files"] = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in kept if one.exists()}
     atomic_write(file, checksummed_json.dump(finite(facts)))
     _tidy(data, trial, found["chosen"])

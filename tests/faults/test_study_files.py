@@ -178,6 +178,17 @@ def test_a_part_of_another_run_in_a_run_of_the_study_is_exit_3_with_what_to_dele
     assert f"delete {study / remedy}:" in refused(files, study, str((study / part).parent))
 
 
+KEPT = [("lsa", "linear.safetensors"), ("tfidf", "linear.safetensors"), ("finetuned", "weights.safetensors")]
+
+
+@pytest.mark.parametrize(("trial", "name"), KEPT)
+def test_what_a_trial_has_kept_and_is_gone_does_not_change_which_model_is_kept(files, study, trial, name):
+    trial = study / "trials" / f"{trial}-b10-s0"
+    (file,) = trial.rglob(name)
+    file.unlink()
+    assert f"delete {trial}:" in refused(files, study, str(file.relative_to(study)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("damage", "word"), [(a_bit, "not what was written"), (None, "missing")])
 def test_probabilities_that_a_mix_needs_are_those_of_the_trial(files, study, finished, damage, word):
