@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headstart.config.run import RunConfig
-from headstart.errors import IntegrityError, UserError
+from headstart.errors import UserError
 from headstart.machine import Machine
 from headstart.planning.parameters import components
 from headstart.runs.directory import RunDirectory
@@ -140,11 +140,8 @@ class Models:
 
 
 def _digest(path: Path) -> str:
-    """The recorded digest of a finished run's weights; errors are reported when the run is loaded."""
-    try:
-        result = RunDirectory(path).read_result()
-    except IntegrityError:
-        return ""
+    """The recorded digest of a finished run's weights."""
+    result = RunDirectory(path).read_result()
     return str(result["weights_sha256"]) if result else ""
 
 

@@ -13,6 +13,7 @@ import translators
 from expected_errors import refused
 
 from headstart.config.generation import GenerationConfig
+from headstart.errors import IntegrityError
 from headstart.inference.attention_maps import attention_of
 from headstart.inference.attribution import attribution_of
 from headstart.inference.generate import generate
@@ -187,7 +188,8 @@ def test_a_start_that_is_served_too_is_told_by_its_name(tmp_path):
     assert start(tuned, base) == (digest, "base")
     assert start(tuned) == (digest, None)
     (base / "result.json").write_text("no JSON")
-    assert start(tuned, base) == (digest, None), "which is told when it is used"
+    with refused("corrupt", "result.json", by=IntegrityError):
+        start(tuned, base)
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import checksummed
 import numpy as np
 import pytest
 import small_study
@@ -109,7 +110,7 @@ def test_a_study_from_before_there_was_a_metric_was_by_accuracy(files, tmp_path)
     config = dataclasses.replace(config, study=dataclasses.replace(config.study, arms=["majority"]))
     assert headstart.study(config, out=directory, model=small_study.MODEL, jobs=1).metric == "accuracy"
     file = directory / "study.toml"
-    file.write_text(file.read_text().replace('metric = "accuracy"\n', ""))
+    file.write_text(checksummed.sealed(file.read_text().partition("\n\n")[2].replace('metric = "accuracy"\n', "")))
     later = dataclasses.replace(config, study=dataclasses.replace(config.study, metric="auto"))
     with refused("changed", "study.metric", "accuracy", "macro_f1"):
         headstart.study(later, out=directory, model=small_study.MODEL, jobs=1)
