@@ -146,10 +146,14 @@ def evaluate_run(
     if isinstance(run, StudyModel):
         rows = labelled_set(run, data, reading, log)
         targets = LabelMap(tuple(run.config.label_names)).ids(rows)
-        outputs = None
-        if run.network is not None:
-            outputs, _ = labelled_outputs(run.network, rows, machine, length, log, on_share)
-        return _labelled_evaluation(run, rows, run.mixed(outputs, rows.whole_texts), targets)
+        found = []
+        for number, network in enumerate(run.networks):
+
+            def share(of_one: float, number: int = number) -> None:
+                on_share((number + of_one) / len(run.networks))
+
+            found.append(labelled_outputs(network, rows, machine, length, log, share)[0])
+        return _labelled_evaluation(run, rows, run.mixed(found, rows.whole_texts), targets)
     check_length(run, length)
     if objective == "translation":
         pairs = read_pairs(source_of(data), reading or run.config.data)

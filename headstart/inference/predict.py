@@ -75,10 +75,9 @@ def window_outputs(
 ) -> tuple[np.ndarray, list[bool]]:
     """Probabilities, or values, for some texts (texts, classes), and which of them were cut."""
     if isinstance(run, StudyModel):
-        outputs, is_cut = None, [False] * len(texts)
-        if run.network is not None:
-            outputs, is_cut = window_outputs(run.network, texts, machine)
-        return run.mixed(outputs, texts), is_cut
+        found = [window_outputs(network, texts, machine) for network in run.networks]
+        is_cut = found[0][1] if found else [False] * len(texts)  # all networks read as many tokens
+        return run.mixed([outputs for outputs, _ in found], texts), is_cut
     examples = framed(run, texts)
     outputs = outputs_of(run.model, batched(run, examples, run.config.head), machine)
     return outputs, [example.is_truncated for example in examples]

@@ -1,7 +1,7 @@
 """The model that a study ends with, STUDY/model: its best arm on valid with the most labels.
 
 model.json says which arm it is and what it promises, run/ is the network's run, tfidf.safetensors and lsa.safetensors
-the arrays of logistic regressions. A mix has several of them, and their exponents.
+the arrays of logistic regressions. A mix has several of them, its networks as frozen/ and finetuned/, and exponents.
 """
 
 import hashlib
@@ -54,12 +54,15 @@ class StudyModelConfig:
     """How its rows were read."""
 
     exponents: list[float] = field(default_factory=list)
-    """Of a mix: those of the regressions' probabilities, and last of the network's."""
+    """Of a mix: those of the regressions' probabilities, and then of the networks'."""
 
     regressions: list[str] = field(default_factory=list)
     """The logistic regressions, in the order of their exponents."""
 
     regressions_sha256: list[str] = field(default_factory=list)
+
+    networks: list[str] = field(default_factory=list)
+    """The networks of a mix, in the order of their exponents."""
 
     parameters: int = 0
 
@@ -70,18 +73,18 @@ class StudyModelConfig:
 
 @dataclass(frozen=True)
 class StudyModel:
-    """Logistic regressions in memory, perhaps mixed with a network."""
+    """Logistic regressions in memory, perhaps mixed with networks."""
 
     path: Path
     config: StudyModelConfig
     regressions: list[linear.Arrays]
-    network: LoadedRun | None
+    networks: list[LoadedRun]
 
-    def mixed(self, outputs: np.ndarray | None, texts: Sequence[str | tuple[str, str]]) -> np.ndarray:
-        """Probabilities (texts, classes): the regressions', mixed with the network's outputs if there are some."""
+    def mixed(self, outputs: Sequence[np.ndarray], texts: Sequence[str | tuple[str, str]]) -> np.ndarray:
+        """Probabilities (texts, classes): the regressions', mixed with the outputs of each network."""
         whole = [text if isinstance(text, str) else "\n".join(text) for text in texts]
         tables = [linear.probabilities(one, whole, len(self.config.label_names)) for one in self.regressions]
-        return linear.mixed([*tables, *([] if outputs is None else [outputs])], self.config.exponents or [1.0])
+        return linear.mixed([*tables, *outputs], self.config.exponents or [1.0])
 
 
 def open_model(path: str | Path, verb: str, device: torch.device | str = "cpu") -> LoadedRun | StudyModel:
@@ -152,5 +155,5 @@ def _load(model: Path, config: StudyModelConfig, device: torch.device | str) -> 
             regressions.append(load_file(file))
         except (SafetensorError, OSError) as error:
             raise IntegrityError(f"cannot be read ({error})", where=file, fix=_FIX) from error
-    network = load_run(model / "run", device) if config.kind == "combined" else None
-    return StudyModel(model, config, regressions, network)
+    networks = [load_run(model / Path(name).name, device) for name in config.networks]
+    return StudyModel(model, config, regressions, networks)

@@ -22,7 +22,9 @@ from headstart.randomness import seed_of
 
 # The head that an objective is pretrained with.
 HEADS: dict[str, Any] = {"causal": "lm", "masked": "masked", "masked-nsp": "masked-nsp"}
-MIXES: dict[str, tuple[c.ArmKind, ...]] = {"tfidf-lsa": ("tfidf", "lsa"), "combined": ("tfidf", "lsa", "finetuned")}
+MIXES: dict[str, tuple[c.ArmKind, ...]] = {
+    "tfidf-lsa": ("tfidf", "lsa"), "combined": ("tfidf", "lsa", "frozen", "finetuned"),
+}  # fmt: skip
 """The arms that are mixes of others, as far as the study has those."""
 MIXED = MIXES["combined"]
 
@@ -115,7 +117,7 @@ def arms_of(study: StudyPart) -> list[Arm]:
         arms.append(Arm(name, "finetuned", objective, f"pretrained ({objective}), then fine-tuned"))
     for objective in objectives:
         name = f"combined-{objective}" if several else "combined"
-        arms.append(Arm(name, "combined", objective, f"fine-tuned ({objective}), TF-IDF and LSA, mixed"))
+        arms.append(Arm(name, "combined", objective, f"fine-tuned ({objective}), frozen, TF-IDF and LSA, mixed"))
     arms += [
         Arm("imported", "imported", imported, "the given start, fine-tuned"),
         Arm("shuffled", "shuffled", first, "pretrained on the same tokens in random order, then fine-tuned"),

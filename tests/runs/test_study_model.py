@@ -29,7 +29,7 @@ def test_a_mix_weighs_the_network_and_reads_both_texts_of_a_pair(tmp_path):
         "intercepts": np.log([0.25, 0.75]), "coefficients": np.zeros((0, 2)), "classes": np.array([0, 1]),
     }  # fmt: skip
     config = StudyModelConfig(arm="combined", kind="combined", budget=9, label_names=["a", "b"], exponents=[2.0, 0.5])
-    alone = StudyModel(tmp_path, dataclasses.replace(config, exponents=[]), [arrays], None)
-    np.testing.assert_allclose(alone.mixed(None, ["x"]), [[0.25, 0.75]])
-    found = StudyModel(tmp_path, config, [arrays], None).mixed(np.array([[0.64, 0.36]]), [("x", "y")])
+    alone = StudyModel(tmp_path, dataclasses.replace(config, exponents=[]), [arrays], [])
+    np.testing.assert_allclose(alone.mixed([], ["x"]), [[0.25, 0.75]])
+    found = StudyModel(tmp_path, config, [arrays], []).mixed([np.array([[0.64, 0.36]])], [("x", "y")])
     np.testing.assert_allclose(found, [[0.0625 * 0.8 / 0.3875, 0.5625 * 0.6 / 0.3875]])

@@ -384,7 +384,7 @@ def test_a_trial_waits_for_those_that_it_takes_something_from(prepared):
     assert before("lsa", 10, 1) == ["lsa-b40-s0"]  # which learns from the text
     assert before("lsa", 40, 0) == []
     assert before("frozen", 10, 1) == ["frozen-b40-s0"]  # which has the base read the texts
-    assert before("combined", 10, 1) == ["tfidf-b10-s1", "lsa-b10-s1", "finetuned-b10-s1"]
+    assert before("combined", 10, 1) == ["tfidf-b10-s1", "lsa-b10-s1", "frozen-b10-s1", "finetuned-b10-s1"]
     assert before("finetuned", 40, 1) == []
 
 

@@ -136,11 +136,11 @@ def test_a_mix_has_the_exponents_that_were_chosen_on_valid(study, files):
     directory, data, record = study
     keep_model(data, only(record, "combined"))
     model, machine, texts = load(directory), choose("cpu"), texts_of(files)
-    table = np.load(directory / "trials" / "finetuned-b20-s0" / "probabilities.npz")["test"]
-    words = np.load(directory / "trials" / "tfidf-b20-s0" / "probabilities.npz")["test"]
-    by_lsa = np.load(directory / "trials" / "lsa-b20-s0" / "probabilities.npz")["test"]
-    a, b, c = json.loads((directory / "trials" / "combined-b20-s0" / "trial.json").read_text())["exponents"]
-    products = words.astype(float) ** a * by_lsa.astype(float) ** b * table.astype(float) ** c
+    exponents = json.loads((directory / "trials" / "combined-b20-s0" / "trial.json").read_text())["exponents"]
+    products = np.ones(1)
+    for arm, exponent in zip(("tfidf", "lsa", "frozen", "finetuned"), exponents, strict=True):
+        table = np.load(directory / "trials" / f"{arm}-b20-s0" / "probabilities.npz")["test"]
+        products = products * table.astype(float) ** exponent
     answers = [list(one.answer["probabilities"].values()) for one in predict(model, texts, machine)]
     np.testing.assert_allclose(answers, products / products.sum(axis=1, keepdims=True), atol=1e-3)
 

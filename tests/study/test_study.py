@@ -141,7 +141,7 @@ def test_scores_and_differences_are_those_of_the_predictions(finished, files):
 
 def test_a_mix_is_of_the_probabilities_that_its_arms_kept(finished):
     directory, found = finished
-    mixes = {"tfidf-lsa": ("tfidf", "lsa"), "combined": ("tfidf", "lsa", "finetuned")}
+    mixes = {"tfidf-lsa": ("tfidf", "lsa"), "combined": ("tfidf", "lsa", "frozen", "finetuned")}
     for trial in (trial for trial in found.trials if trial.arm in mixes):
         tables = []
         for arm in mixes[trial.arm]:
