@@ -19,7 +19,7 @@ from headstart.study.design import check, with_budgets
 from headstart.study.given_data import GivenData
 from headstart.study.recipes.costs import Sizes
 from headstart.study.recipes.forecast import Forecast, RunGroup, forecast_of
-from headstart.study.recipes.recipe import SIDE_BY_SIDE, TRIAL_SECONDS, Question, with_recipe
+from headstart.study.recipes.recipe import SIDE_BY_SIDE, TRIAL_SECONDS, Question, recipe_of
 from headstart.study.settings import with_demo, with_start
 
 
@@ -42,10 +42,10 @@ def plan_of(asked: Asked, sources: GivenData, device: Device, log: Log) -> Study
         sets = labelled_sets(files, log, sources.sets)
         has_recipe = bool(config.study.time and files.pretrain and not config.study.start)
         if has_recipe:
-            log("measuring this machine, to choose a recipe")
             question = Question(files, fields, Sizes.of(files, sets), device, asked.given)
-            files, fields = with_recipe(question, directory, sentences.append)
-            sentences = [line for line in sentences if not line.startswith("measuring")]
+            recipe = recipe_of(question, directory, log)
+            sentences = recipe.sentences
+            files, fields = question.answered(recipe.settings)
         study = with_budgets(files.study, len(sets["train"]), len(set(sets["train"].labels)))
         files = dataclasses.replace(files, study=study)
         return StudyPlan(sentences, _forecast(files, fields, sets, device), has_recipe)

@@ -106,12 +106,20 @@ class Recipe(NamedTuple):
 
 
 def with_recipe(question: Question, directory: Path, log: Log) -> tuple[StudyConfig, dict[str, Any]]:
-    """The settings with the recipe's, and the fields of the model; chosen once, and kept in the directory."""
+    """The settings with the recipe's, and the fields of the model."""
+    recipe = recipe_of(question, directory, log)
+    for sentence in recipe.sentences:
+        log(sentence)
+    return question.answered(recipe.settings)
+
+
+def recipe_of(question: Question, directory: Path, log: Log) -> Recipe:
+    """The recipe, chosen once and kept in the directory; where it is missing there, the settings of study.toml."""
     file, kept = directory / RECIPE, directory / "study.toml"
     if not file.exists() and kept.exists():
         log(f"{file} is missing: the settings are those of study.toml")
         settings = read_sealed(kept, f"bring it back from a copy, or delete {directory}: the study then starts anew")
-        return question.answered({**settings, "pretrain": settings["pretrain"][0]})
+        return Recipe({**settings, "pretrain": settings["pretrain"][0]}, [])
     if not file.exists():
         log("measuring this machine, to choose a recipe")
         # In another process: threads and a GPU that were used here would be lost to the workers.
@@ -119,10 +127,7 @@ def with_recipe(question: Question, directory: Path, log: Log) -> tuple[StudyCon
         if ended.error:
             fix = "give --preset and --pretrain-steps"
             raise RunFailed(f"no recipe could be chosen: {ended.error}", fix=fix)
-    recipe = Recipe.read(file)
-    for sentence in recipe.sentences:
-        log(sentence)
-    return question.answered(recipe.settings)
+    return Recipe.read(file)
 
 
 def decide(argument: tuple[Question, Path], on_share: Callable[[float], None]) -> None:

@@ -1,5 +1,7 @@
 """What a study would do: as the study does it, and nothing written."""
 
+import dataclasses
+
 import pytest
 from small_study import MODEL, small_config, write_files
 
@@ -7,6 +9,7 @@ from headstart.study.arguments import Asked
 from headstart.study.given_data import given_data
 from headstart.study.recipes import plan
 from headstart.study.recipes.plan import plan_of, time_sentence
+from headstart.study.recipes.recipe import Recipe
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +29,20 @@ def test_every_task_is_counted(asked):
     }  # fmt: skip
     assert not planned.has_recipe
     assert planned.forecast.seconds > 0
+
+
+def test_the_sentences_of_a_plan_are_those_of_the_recipe_alone(asked, monkeypatch):
+    def recipe(question, directory, log):
+        log("measuring this machine")
+        return Recipe({"finetune": {"learning_rates": [0.1, 0.2]}}, ["measuring is done"])
+
+    monkeypatch.setattr(plan, "recipe_of", recipe)
+    config = dataclasses.replace(asked.config, study=dataclasses.replace(asked.config.study, time="1h"))
+    told = []
+    planned = plan_of(asked, given_data(config, None, None, None, None), "cpu", told.append)
+    assert planned.has_recipe
+    assert planned.sentences == ["measuring is done"]
+    assert "measuring this machine" in told
 
 
 def test_where_the_speed_of_a_machine_is_not_known_nothing_is_said(asked, monkeypatch):
