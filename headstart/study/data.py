@@ -143,16 +143,17 @@ class StudyData:
         try:
             yield
         except (IntegrityError, UserError) as error:
-            parts = Path(error.where).parts[len(self.directory.parts) :]
-            is_own = (
-                self.directory in Path(error.where).parents and len(parts) > 1 and parts[0] in ("pretrain", "trials")
-            )
-            if not is_own or not (
-                isinstance(error, IntegrityError) or error.code in ("changed", "missing", "not-a-run")
-            ):
+            is_damage = isinstance(error, IntegrityError) or error.code in ("changed", "missing", "not-a-run")
+            run = self._run_around(Path(error.where))
+            if not is_damage or run is None:
                 raise
-            fix = f"delete {self.directory.joinpath(*parts[:2])}: the same command does it again"
+            fix = f"delete {run}: the same command does it again"
             raise IntegrityError(error.what, where=error.where, fix=fix, code=error.code) from error
+
+    def _run_around(self, path: Path) -> Path | None:
+        """The directory of the pretraining or trial that a path is of."""
+        folders = self.directory / "pretrain", self.directory / "trials"
+        return next((one for one in (path, *path.parents) if one.parent in folders), None)
 
     def probabilities_file(self, trial: Trial) -> Path:
         """What a trial that others take keeps on valid and test; it is there before trial.json is."""

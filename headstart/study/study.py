@@ -126,7 +126,7 @@ def study(
             check_same(directory, settings, has_final_steps=False)
             atomic_write(directory / RECIPE, recipe.to_json())  # now that study.toml has the steps
         task_results |= execution.run(data)
-        for damaged in (result for result in task_results.values() if result.is_damaged):
+        if damaged := next((result for result in task_results.values() if result.is_damaged), None):
             raise IntegrityError(f"{damaged.name}: {damaged.error}")
         with data.redone_if_damaged():
             record = summarise(data, _pretrainings(data), task_results, command or ["headstart", "study"], settings)
