@@ -17,6 +17,7 @@ from headstart.config.run import DataConfig, RunConfig
 from headstart.config.schema import fields_of
 from headstart.config.training import Duration, FinetuneSettings, PretrainSettings, Settings
 from headstart.errors import visible
+from headstart.inference.class_scores import wilson
 from headstart.planning import parameters
 from headstart.planning.operations import LEFT_OUT, per_text
 from headstart.planning.parameters import SENTENCE_KINDS
@@ -115,11 +116,9 @@ def _interval(config: RunConfig, result: dict[str, Any], part: str, metric: str)
     is_share = metric == "accuracy" and config.objective in ("classification", "multilabel")
     if not is_share or not isinstance(rows, int) or rows < 1:
         return ""
-    from scipy.stats import binomtest
-
     right = min(max(round(result[part][metric] * rows), 0), rows)
-    interval = binomtest(right, rows).proportion_ci(method="wilson")
-    return f"{interval.low:.4f} to {interval.high:.4f}"
+    low, high = wilson(right, rows)
+    return f"{low:.4f} to {high:.4f}"
 
 
 def _study(path: Path) -> dict[str, Any]:
