@@ -16,7 +16,7 @@ from headstart.data.leakage.find import Finding, Leaks, find_leaks
 from headstart.data.readers.documents import pieces
 from headstart.data.readers.rows import BadRow, BadRows
 from headstart.data.readers.sources import OnBytes
-from headstart.data.warnings import DataWarning, data_warnings, token_counts
+from headstart.data.warnings import DataWarning, data_warnings, special_token_count, token_counts
 from headstart.errors import UserError
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.tokenizers.training import train as train_tokenizer
@@ -130,14 +130,13 @@ def check_data(
     counted_by, name_of_it = _tokenizer(tokenizer, sets)
     of_rows = {name: one.tokenized(counted_by) for name, one in sets.items() if isinstance(one, LabelledSet)}
     sets = {**sets, **of_rows}
-    is_pairs = any(one.texts_b is not None for one in of_rows.values())
     skipped = {name: one.skipped for name, one in sets.items()} | {"corpus": bad}
     return DataReport(
         {name: _facts(one, counted_by, (length,) if length else LENGTHS) for name, one in sets.items()},
         facts if corpus else None,
         [(name, row) for name, bad_rows in skipped.items() for row in bad_rows.rows],
         name_of_it,
-        data_warnings(of_rows, length, special_tokens=3 if is_pairs else 2),
+        data_warnings(of_rows, length),
         leaks,
         {name: _examples(name, findings, sets) for name, findings in leaks.findings.items() if findings},
     )
@@ -154,7 +153,7 @@ def _tokenizer(path: str | Path | None, sets: Sets) -> tuple[Tokenizer, str]:
 
 def _lengths(rows: LabelledSet | PairedSet, tokenizer: Tokenizer, lengths: Sequence[int]) -> Lengths:
     if isinstance(rows, LabelledSet):
-        tokens, special = token_counts(rows), 2 if rows.texts_b is None else 3
+        tokens, special = token_counts(rows), special_token_count(rows)
         characters = [len(text) for text in rows.whole_texts]
     else:
         sides = [rows.sources, rows.targets]

@@ -11,6 +11,7 @@ from headstart.data.labels import classes_of, count_classes, has_rare_class
 from headstart.data.leakage.text_key import text_key
 from headstart.data.readers.rows import shown
 from headstart.errors import visible_spaces
+from headstart.tokenizers.templates import Template
 
 TYPO_ROWS = 10  # a class with this many times fewer rows than one of nearly the same name may be a typo of it
 TYPO_LETTERS = range(5, 61)  # of a name: shorter ones differ in a letter by design, longer ones are sentences
@@ -28,12 +29,12 @@ class DataWarning:
 
 
 def data_warnings(
-    sets: Mapping[str, LabelledSet], length: int = 0, special_tokens: int = 2
+    sets: Mapping[str, LabelledSet], length: int = 0, special_tokens: int | None = None
 ) -> list[tuple[str, DataWarning]]:
     """All that looks wrong, with the set that it is of; what is said of one set is not said again of the next.
 
     With a length, of rows that are tokenized: how many are cut where that many tokens are read, the special ones
-    among them.
+    among them (default: as many as our own templates have).
     """
     warnings, said = list[tuple[str, DataWarning]](), set[frozenset[str]]()
     first = next(iter(sets), "")  # what is learned from, where there is any
@@ -46,7 +47,7 @@ def data_warnings(
         if labelled.task == "multilabel":
             found += _repeated_in_a_row(labelled)
         if length and name == first:
-            found += _cut(labelled, length, special_tokens)
+            found += _cut(labelled, length, special_token_count(labelled) if special_tokens is None else special_tokens)
         warnings += [(name, one) for one in found]
     return warnings
 
@@ -66,6 +67,11 @@ def token_counts(labelled: LabelledSet) -> list[int]:
     """The tokens of each row, of both texts together where it has two."""
     ids, rows = labelled.token_ids or [], len(labelled)
     return [sum(map(len, ids[row::rows])) for row in range(rows)]
+
+
+def special_token_count(labelled: LabelledSet) -> int:
+    """Those around a row in a run from scratch, and between its texts where it has two."""
+    return Template(first=0, last=0).cost_of(pairs=labelled.texts_b is not None)
 
 
 def _conflicts(labelled: LabelledSet) -> Iterator[DataWarning]:

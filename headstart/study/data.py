@@ -510,8 +510,7 @@ def _facts(
     files = [{"file": Path(path).name, "sha256": digest} for path, digest in digests.items()]
     leaks = _leaks(config, sets, digests, directory / "data" / "leaks.json", log)
 
-    frame = 2 if sets["train"].texts_b is None else 3
-    warnings = data_warnings(sets, config.finetune.length, frame)
+    warnings = data_warnings(sets, config.finetune.length)
 
     def about(name: str, labelled: LabelledSet) -> dict[str, Any]:
         file = Path(getattr(config.finetune, name) or config.finetune.train).name

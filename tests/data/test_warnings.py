@@ -129,9 +129,9 @@ def test_texts_that_are_cut_are_those_that_their_template_truncates(pairs):
     if pairs:
         rows = LabelledSet("f", "classification", rows.texts, rows.labels, rows.locations, small.sentences(40, seed=2))
         rows = rows.tokenized(small.tokenizer())
-    (found,) = [
-        w for _, w in data_warnings({"train": rows}, 20, template.cost_of(pairs=pairs)) if w.kind == "cut_texts"
-    ]
+    warnings = data_warnings({"train": rows}, 20)
+    assert warnings == data_warnings({"train": rows}, 20, template.cost_of(pairs=pairs))
+    (found,) = [w for _, w in warnings if w.kind == "cut_texts"]
     ids = rows.token_ids
     framed = [template.pair(ids[n], ids[n + 40], 20) if pairs else template.one(ids[n], 20) for n in range(40)]
     assert found.count == np.sum([one.is_truncated for one in framed]) > 0

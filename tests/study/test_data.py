@@ -264,7 +264,7 @@ def test_what_is_doubtful_in_the_rows_is_said_as_data_check_says_it(files, tmp_p
     data = data_of(config, tmp_path / "study", told.append)
     tokenizer = Tokenizer.load(data.tokenizer)
     sets = {name: rows.tokenized(tokenizer) for name, rows in data.sets().items()}
-    expected = [f"{name}: {warning.message}" for name, warning in data_warnings(sets, 32, 2)]
+    expected = [f"{name}: {warning.message}" for name, warning in data_warnings(sets, 32)]
     assert data.facts["data"]["warnings"] == expected
     assert [line for line in told if line in expected] == expected
     assert any("'sport␣' (1 row)" in line for line in expected)
