@@ -43,11 +43,14 @@ class ClassifyRequest(ScoreRequest):
     attribution: Literal["none", "leave-one-out", "gradient"] = "none"
 
 
-class ClassifyBatchRequest(BaseModel):
-    model_config = _strict(run="tuned", texts=["Un roman magnifique", "Un livre médiocre"])
-
+class TextList(BaseModel):
     run: RunName = None
     texts: Texts
+
+
+class ClassifyBatchRequest(TextList):
+    model_config = _strict(run="tuned", texts=["Un roman magnifique", "Un livre médiocre"])
+
     texts_b: Annotated[Texts | None, Field(description="Of a run that reads pairs: as many.")] = None
 
 
@@ -72,28 +75,23 @@ class GenerateRequest(BaseModel):
         return GenerationConfig(**same, top_k=self.top_k or None)
 
 
-class TranslateRequest(ScoreRequest):
+class BeamOptions(BaseModel):
+    """How a translation is searched for."""
+
+    beam: Annotated[int, Field(ge=1, le=MOST_BEAMS)] = BEAM
+    length_penalty: Annotated[float, Field(ge=-10, le=10)] = 1.0
+
+    @property
+    def generation(self) -> GenerationConfig:
+        return GenerationConfig(beam=self.beam, length_penalty=self.length_penalty)
+
+
+class TranslateRequest(BeamOptions, ScoreRequest):
     model_config = _strict(run="french", text="A beautiful novel.", beam=5)
 
-    beam: Annotated[int, Field(ge=1, le=MOST_BEAMS)] = BEAM
-    length_penalty: Annotated[float, Field(ge=-10, le=10)] = 1.0
 
-    @property
-    def generation(self) -> GenerationConfig:
-        return GenerationConfig(beam=self.beam, length_penalty=self.length_penalty)
-
-
-class TranslateBatchRequest(BaseModel):
+class TranslateBatchRequest(BeamOptions, TextList):
     model_config = _strict(run="french", texts=["A beautiful novel.", "The end."], beam=5)
-
-    run: RunName = None
-    texts: Texts
-    beam: Annotated[int, Field(ge=1, le=MOST_BEAMS)] = BEAM
-    length_penalty: Annotated[float, Field(ge=-10, le=10)] = 1.0
-
-    @property
-    def generation(self) -> GenerationConfig:
-        return GenerationConfig(beam=self.beam, length_penalty=self.length_penalty)
 
 
 class AttentionRequest(ScoreRequest):
