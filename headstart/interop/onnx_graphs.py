@@ -18,7 +18,7 @@ from headstart.config.model import ModelConfig
 from headstart.model.attention import Mask, build_mask
 from headstart.model.base import EncoderDecoderBase
 from headstart.model.blocks import new_record
-from headstart.model.heads import MaskedNextSentence
+from headstart.model.heads import MaskedNextSentenceLogits
 from headstart.model.model import Model
 from headstart.model.positions import LONGEST_TABLE, token_positions
 from headstart.randomness import stream
@@ -84,8 +84,8 @@ class SingleStack(_OfModel):
         present = attention_mask != 0
         is_causal = self.base.config.direction == "causal"
         hidden = _read(self.base, self.base.stack, input_ids, present, is_causal, token_type_ids)
-        outputs: Tensor | MaskedNextSentence = self.head(hidden, present)
-        return tuple(outputs) if isinstance(outputs, MaskedNextSentence) else outputs  # type: ignore[return-value]
+        outputs: Tensor | MaskedNextSentenceLogits = self.head(hidden, present)
+        return tuple(outputs) if isinstance(outputs, MaskedNextSentenceLogits) else outputs  # type: ignore[return-value]
 
 
 class Encoder(_OfModel):

@@ -119,7 +119,7 @@ class NextSentenceHead(nn.Module):
         return self.next_sentence(torch.tanh(self.pooler(pool(hidden, present, "first"))))
 
 
-class MaskedNextSentence(NamedTuple):
+class MaskedNextSentenceLogits(NamedTuple):
     """What BERT's pretraining head predicts."""
 
     masked: Tensor
@@ -138,8 +138,8 @@ class MaskedNextSentenceHead(MaskedHead):
         """Logits of the pair alone, (batch, 2)."""
         return self.next_sentence(torch.tanh(self.pooler(pool(hidden, present, "first"))))
 
-    def forward(self, hidden: Tensor, present: Tensor | None = None) -> MaskedNextSentence:
-        return MaskedNextSentence(super().forward(hidden), self.sentence(hidden, present))
+    def forward(self, hidden: Tensor, present: Tensor | None = None) -> MaskedNextSentenceLogits:
+        return MaskedNextSentenceLogits(super().forward(hidden), self.sentence(hidden, present))
 
 
 class NoHead(nn.Module):

@@ -18,7 +18,7 @@ from headstart.inference.generate import generate
 from headstart.inference.predict import embed, predict
 from headstart.interop.huggingface import export_huggingface, import_huggingface
 from headstart.machine import Machine
-from headstart.model.heads import MaskedNextSentence
+from headstart.model.heads import MaskedNextSentenceLogits
 from headstart.runs.load import load
 from headstart.tokenizers.templates import template_of
 from headstart.training.tasks.finetune import finetune
@@ -73,7 +73,7 @@ def their_outputs(model, tokens, present, segments):
 def our_outputs(run, tokens, present, segments):
     with torch.no_grad():
         found = run.model(tokens, present=present, segments=segments)
-    if isinstance(found, MaskedNextSentence):
+    if isinstance(found, MaskedNextSentenceLogits):
         return [found.masked[present], found.next_sentence]
     return [found[present] if found.ndim == 3 else found]
 
