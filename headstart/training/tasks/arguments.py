@@ -124,9 +124,14 @@ def read_sets(
     for name, labelled in sets.items():
         if labelled.skipped.counts:
             log(f"{name}: {labelled.skipped.summary()}")
-    if not any(isinstance(source, LabelledSet) for source in sources.values()):  # a study has looked for them
+    if not are_checked(sources):
         _log_leaks(sets, log)
     return sets
+
+
+def are_checked(sources: Sources) -> bool:
+    """Whether a study has read them, and has said what is wrong with them."""
+    return any(isinstance(source, LabelledSet) for source in sources.values())
 
 
 def _log_leaks(sets: Mapping[str, S], log: Callable[[str], None]) -> None:

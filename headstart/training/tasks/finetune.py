@@ -34,6 +34,7 @@ from headstart.training.tasks import translation
 from headstart.training.tasks.arguments import (
     Call,
     Sources,
+    are_checked,
     call_of,
     default_out,
     read_sets,
@@ -145,8 +146,10 @@ def build(call: Call[FinetuneSettings], sources: Sources, session: Session) -> T
     if "valid" in objectives and (given.valid_metrics or given.best_metric not in ("loss", "accuracy")):
         valid = objectives["valid"]
         objectives["valid"] = with_corpus_metrics(valid, lambda model, on: labelled_scores(model, valid, on))
-    for name, warning in data_warnings(sets, given.length, template.cost_of(pairs=sets["train"].texts_b is not None)):
-        console.log(f"{name}: {warning.message}")
+    if not are_checked(sources):
+        special_tokens = template.cost_of(pairs=sets["train"].texts_b is not None)
+        for name, warning in data_warnings(sets, given.length, special_tokens):
+            console.log(f"{name}: {warning.message}")
     fingerprints = [sets[name].fingerprint[:16] for name in ("train", "valid") if name in sets]
     config = run_config(
         given, start, objectives["train"], objective=given.task, frame=frame_name, model=base,

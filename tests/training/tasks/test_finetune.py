@@ -9,6 +9,7 @@ import torch
 from expected_errors import refused
 
 from headstart.config.training import LoopConfig
+from headstart.data.labelled import read_labelled
 from headstart.errors import IntegrityError
 from headstart.machine import Machine
 from headstart.runs.directory import RunDirectory
@@ -164,14 +165,22 @@ def test_a_budget_that_leaves_a_class_without_rows_is_refused(files, tmp_path):
 
 def test_doubtful_rows_are_warned_of_once(files, tmp_path):
     told, rows = [], [json.loads(line) for line in (files / "train.jsonl").read_text().splitlines()]
-    for path in (tmp_path / "train.jsonl", tmp_path / "valid.jsonl"):
+    paths = [tmp_path / "train.jsonl", tmp_path / "valid.jsonl"]
+    for path in paths:
         path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"text": "encore", "label": "non "}]))
-    finetune(
-        tmp_path / "train.jsonl", valid=tmp_path / "valid.jsonl", out=tmp_path / "run", model=SMALL, length=8,
-        tokenizer=small.tokenizer(), steps=1, machine=MACHINE, console=Console(told.append),
-    )  # fmt: skip
+
+    def tuned(name, train, valid):
+        finetune(
+            train, valid=valid, out=tmp_path / name, model=SMALL, length=8, tokenizer=small.tokenizer(), steps=1,
+            machine=MACHINE, console=Console(told.append),
+        )  # fmt: skip
+
+    tuned("run", *paths)
     assert len([line for line in told if "look like one" in line and "'non␣' (1 row)" in line]) == 1
     assert len([line for line in told if "are longer than 8 tokens, and are cut" in line]) == 1
+    told.clear()
+    tuned("trial", *map(read_labelled, paths))  # as a study gives them, which has said it
+    assert not [line for line in told if "look like one" in line or "are cut" in line]
 
 
 def test_a_start_with_another_width_or_tokenizer_is_refused(files, tmp_path, base_run):
