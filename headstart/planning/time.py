@@ -44,8 +44,11 @@ PASSES: dict[DeviceKind, float] = {"cpu": 6.0, "cuda": 1.0}
 # chunk stays near the processor.
 LOGIT_BYTES: dict[DeviceKind, int] = {"cpu": 20, "cuda": 12}
 
-# For each parameter: AdamW reads four numbers and writes three, the norm and the clip three; forgetting, casting.
-UPDATE_BYTES = 4 * 12
+# For each parameter: AdamW reads the weight, the gradient and two averages, and writes all but the gradient: 16 + 12.
+# On a GPU the norm reads the gradient, 4, and AdamW clips it as it reads it (kernels/gpu/adamw.py); in bf16 the weight
+# is rounded, 4 + 2, and its gradient widened, 2 + 4 (bf16_weights.py). On a CPU: norm and clip 12; forgetting, casting.
+UPDATE_BYTES: dict[DeviceKind, int] = {"cpu": 28 + 20, "cuda": 28 + 4}
+BF16_UPDATE_BYTES = 12  # on a GPU, besides
 WEIGHT_BYTES = 12  # an attention weight that is kept: a product, a softmax, a mask, and back
 
 # Kernels of a block forward and backward, more with rotary positions and for each dropout; of what stands around
@@ -115,7 +118,7 @@ def paper_prices(target: Target, precision: str) -> Prices:
         "kept weights": WEIGHT_BYTES / bandwidth,
         "dropped weights": DROPPED_WEIGHT_BYTES / bandwidth,
         "dropout": DROPPED_BYTES / bandwidth if on_gpu else CPU_DROPOUT_SECONDS,
-        "update": UPDATE_BYTES / bandwidth,
+        "update": (UPDATE_BYTES[target.kind] + BF16_UPDATE_BYTES * (on_gpu and precision == "bf16")) / bandwidth,
         "orthogonal": 1 / reached,
         "kernels": GPU_KERNEL_SECONDS if on_gpu else CPU_KERNEL_SECONDS,
         "launches": LAUNCH_SECONDS,

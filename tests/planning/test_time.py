@@ -1,6 +1,8 @@
 """Seconds from counts: what is counted, by hand, and prices in, seconds out."""
 
+import ast
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +11,9 @@ from torch.utils._pytree import tree_leaves
 
 from headstart.config.model import HeadConfig
 from headstart.config.presets import preset
+from headstart.kernels.gpu import adamw
+from headstart.kernels.gpu.bf16_weights import Bf16Weights
+from headstart.kernels.layers import Linear
 from headstart.model.model import build
 from headstart.planning import operations, time
 from headstart.planning.activations import stack_batches
@@ -204,6 +209,26 @@ def test_a_block_moves_what_its_operations_read_and_write(precision, fields):
     (stack,) = stack_batches(work)
     planned = block_bytes_moved(work, stack) - _narrow_products(work, stack.tokens, 1)
     assert planned == pytest.approx(measured, rel=0.1)
+
+
+def test_an_update_on_a_gpu_moves_what_its_kernels_and_the_copies_read_and_write():
+    kernels = ast.parse(Path(adamw.__file__).with_name("adamw_kernel.py").read_text())
+    names = [
+        call.func.id for function in kernels.body
+        if isinstance(function, ast.FunctionDef) and function.name in ("_sum_of_squares", "_adamw")
+        for call in ast.walk(function) if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+    ]  # fmt: skip
+    assert (names.count("_load"), names.count("_store")) == (5, 3)
+    layer = Linear(300, 300, bias=False)
+    copies = Bf16Weights(layer, torch.bfloat16)
+    layer.weight_copy.grad = torch.ones_like(layer.weight_copy)
+    with Bytes() as counted:
+        copies.refresh()
+        copies.collect()
+    card = CARDS["h200"]
+    for precision, expected in (("fp32", 8 * 4), ("bf16", 8 * 4 + counted.total / 300**2)):
+        prices = time.paper_prices(card, precision)
+        assert prices.seconds["update"] * prices.bandwidth == pytest.approx(expected)
 
 
 def test_narrow_products_wait_for_memory_and_wide_ones_do_not():
