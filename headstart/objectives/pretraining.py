@@ -61,13 +61,15 @@ class Corruptor:
 
     def __call__(self, tokens: np.ndarray, draws: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """The tokens as the model sees them, and the targets: the masked tokens, elsewhere IGNORED."""
-        chosen = self._chosen(tokens, draws)
+        chosen, masked = self._chosen(tokens, draws), self.masking.mask_token_share
+        targets = np.where(chosen, tokens, IGNORED)
+        if masked == 1:
+            return np.where(chosen, self.mask_id, tokens), targets
         fate = draws.random(tokens.shape)
         others = self._plain[draws.integers(len(self._plain), size=tokens.shape)]
-        masked = self.masking.mask_token_share
         seen = np.where(chosen & (fate < masked), self.mask_id, tokens)
         becomes_other = chosen & (fate >= masked) & (fate < masked + self.masking.mask_random)
-        return np.where(becomes_other, others, seen), np.where(chosen, tokens, IGNORED)
+        return np.where(becomes_other, others, seen), targets
 
     def _chosen(self, tokens: np.ndarray, draws: np.random.Generator) -> np.ndarray:
         """Exactly the given share of each row's plain tokens (at least one), drawn by token or by word."""

@@ -39,7 +39,11 @@ TRIPLED_WORTH = (0.0, 1.2)
 MOST_PASSES = {"causal": 8, "masked": 40}  # over the corpus; beyond, a small model learns it by heart
 MOST_WITH_DROPOUT = 80  # passes of a masked base
 MOSTLY_READ = 0.85  # of those passes: from here on more time is not worth it
-LEAST_VOCAB, MOST_VOCAB, BYTES_A_WORD = 1_000, 16_000, 250  # bytes of corpus for each token of the vocabulary
+LEAST_VOCAB, BYTES_A_WORD = 1_000, 250  # bytes of corpus for each token of the vocabulary
+MOST_VOCAB = {"cooccurrence": 16_000, "random": 8_000}  # by what the first vectors of the tokens are
+COUNTED_BELOW = 1e16
+"""Operations below which vectors counted beforehand, with a vocabulary that makes the most of them, were better."""
+
 CONTEXT = 512  # tokens, the longest block
 PRESET = "modern-small"  # what the shape overrides
 SHAPELESS = {"dropout", "attention_dropout", "ffn_dropout"}
@@ -58,7 +62,8 @@ class BaseRecipe(NamedTuple):
 def base_recipe(size: Size, corpus_tokens: float, text_tokens: float) -> BaseRecipe:
     """What follows from the shape, the tokens of the corpus, and those of a text of the task (or of the corpus)."""
     is_regularised = size.operations >= REGULARISED_FROM
-    vocab = min(MOST_VOCAB, max(LEAST_VOCAB, BYTES_A_TOKEN * corpus_tokens // BYTES_A_WORD))
+    first_vectors = "cooccurrence" if size.operations < COUNTED_BELOW else "random"
+    vocab = min(MOST_VOCAB[first_vectors], max(LEAST_VOCAB, BYTES_A_TOKEN * corpus_tokens // BYTES_A_WORD))
     length = min(CONTEXT, 2 ** max(7, round(2 * text_tokens - 1).bit_length()))
     return BaseRecipe(
         objective="masked",
@@ -72,7 +77,7 @@ def base_recipe(size: Size, corpus_tokens: float, text_tokens: float) -> BaseRec
             "length": length, "batch_tokens": size.batch_tokens, "optimizer": "muon-split",
             "learning_rate": 2e-3, "muon_lr": 0.01, "weight_decay": 0.1, "schedule": "linear",
             "mask_prob": 0.3 if size.width >= 256 else 0.15, "mask_random": 0.0, "mask_kept": 0.0,
-            "embedding_init": "cooccurrence",
+            "embedding_init": first_vectors,
         },
     )  # fmt: skip
 

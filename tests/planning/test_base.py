@@ -29,7 +29,9 @@ def test_a_shape_is_taken_only_where_all_smaller_ones_get_their_operations_too()
     assert largest(lambda size: reached.get(size, 1e30)) == SIZES[1]
 
 
-@pytest.mark.parametrize(("tokens", "vocab"), [(1_000, LEAST_VOCAB), (250_000, 4_000), (1e9, MOST_VOCAB)])
+@pytest.mark.parametrize(
+    ("tokens", "vocab"), [(1_000, LEAST_VOCAB), (250_000, 4_000), (1e9, MOST_VOCAB["cooccurrence"])]
+)
 def test_a_vocabulary_has_a_token_for_each_250_bytes(tokens, vocab):
     assert base_recipe(SIZES[0], tokens, 100).tokenizer["vocab"] == vocab
 
@@ -44,7 +46,9 @@ def test_a_large_base_has_dropout_and_more_masks_and_is_tuned_more_gently():
     assert small.objective == large.objective == "masked"
     assert (small.model["dropout"], large.model["dropout"]) == (0.0, 0.1)
     assert small.pretrain["mask_prob"] < large.pretrain["mask_prob"]
-    assert small.pretrain["embedding_init"] == large.pretrain["embedding_init"] == "cooccurrence"
+    assert (small.pretrain["embedding_init"], large.pretrain["embedding_init"]) == ("cooccurrence", "random")
+    small, large = (base_recipe(size, 1e9, 100) for size in (SIZES[0], SIZES[-1]))
+    assert small.tokenizer["vocab"] > large.tokenizer["vocab"] == MOST_VOCAB["random"]
     first, last = (finetune_recipe(size)["learning_rates"][0] for size in (SIZES[0], SIZES[-1]))
     assert last < first
 
