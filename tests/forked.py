@@ -26,6 +26,8 @@ PRELOADED = [
     "sklearn.linear_model",
     "sklearn.metrics",
 ]
+# Workers of pytest share the cores, and threads that wait for each other spin.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(PRELOADED)
 # This process has one fork server: whoever asks it first, a study among them, would say what it imports.
