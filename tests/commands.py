@@ -8,20 +8,6 @@ import small
 
 from headstart.cli.main import run as headstart
 
-# Children that have imported all that a command needs start in a tenth of the time.
-forked.CONTEXT.set_forkserver_preload(
-    [
-        "headstart.cli.train",
-        "headstart.training.tasks.finetune",
-        "headstart.training.tasks.pretrain",
-        "headstart.training.tasks.translation",
-        "headstart.serve.application",
-        "headstart.serve.listening",
-        "sacrebleu.metrics",
-        "sklearn.metrics",
-    ]
-)
-
 COMMAND = "import sys; from headstart.cli.main import run; sys.exit(run(sys.argv[1:]))"
 STEPS = 6
 Answer = namedtuple("Answer", "code out err")

@@ -4,6 +4,7 @@ import importlib.util
 import os
 from pathlib import Path
 
+import forked  # noqa: F401  (the fork server of this process starts with what tests need)
 import pytest
 import torch
 

@@ -2,13 +2,36 @@
 
 import contextlib
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import sys
 import traceback
 from pathlib import Path
 
+# All that a command, a study or a selftest needs. The optimizers import torch._dynamo on first use, and it is large.
+PRELOADED = [
+    "torch._dynamo",
+    "headstart.cli.main",
+    "headstart.cli.train",
+    "headstart.serve.application",
+    "headstart.serve.listening",
+    "headstart.study.trial",
+    "headstart.training.tasks.finetune",
+    "headstart.training.tasks.pretrain",
+    "headstart.training.tasks.selftest",
+    "headstart.training.tasks.translation",
+    "sacrebleu.metrics",
+    "scipy.optimize",
+    "sklearn.feature_extraction.text",
+    "sklearn.linear_model",
+    "sklearn.metrics",
+]
+# Workers of pytest share the cores, and threads that wait for each other spin.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "safetensors.torch", "numpy", "headstart.runs.checkpoint"])
+CONTEXT.set_forkserver_preload(PRELOADED)
+# This process has one fork server: whoever asks it first, a study among them, would say what it imports.
+multiprocessing.forkserver.set_forkserver_preload = lambda names: None
 
 
 def _program(source, arguments, environment, output):

@@ -9,6 +9,8 @@ DEVICES = ["interpreter", pytest.param("cuda", marks=pytest.mark.gpu)]
 # Before the program: sys.argv has where the cases are, the device, and where the results go.
 INTERPRETER = """
 import sys, torch
+for name in [name for name in sys.modules if name.startswith("triton") and not name.startswith("triton._C")]:
+    del sys.modules[name]  # torch's compiler has imported it, and it has asked
 from triton.runtime import interpreter
 patch = interpreter._patch_lang_tensor
 def patch_further(tensor, scope):  # numpy 2.4 no longer takes an array of one number for that number

@@ -11,7 +11,11 @@ PAYLOAD = (
     "<script>window.ran = 1; alert(1)</script><img src=x onerror='window.ran = 1; alert(1)'>"
     '"\'></style></title><svg onload="alert(1)"><iframe src="http://evil.example/">\u202e'
 )
-VIEWS = [(1200, False), (1200, True), (390, False), (390, True)]
+VIEWS = [
+    (1200, False),
+    (390, True),
+    *(pytest.param(*view, marks=pytest.mark.slow) for view in [(1200, True), (390, False)]),
+]
 
 OVERLAPS = """(() => {
   const found = [];

@@ -221,6 +221,7 @@ def test_hostile_text_is_shown_not_obeyed(capsys, tmp_path):
         assert "[bold]" in out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA, reason="HEADSTART_DATA is not set")
 def test_cls_books_in_both_forms(capsys):
     folder = Path(DATA) / "cls-books"

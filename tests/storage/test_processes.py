@@ -28,7 +28,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("program", [STUDY, SELFTEST], ids=["study", "selftest"])
+@pytest.mark.parametrize("program", [STUDY, pytest.param(SELFTEST, marks=pytest.mark.slow)], ids=["study", "selftest"])
 def test_what_lies_in_the_current_directory_is_not_imported(program, tmp_path):
     here, script = tmp_path / "here", tmp_path / "elsewhere" / "script.py"
     for path, text in ((here / "headstart.py", "X = 1"), (here / "random.py", "X = 1"), (script, program)):

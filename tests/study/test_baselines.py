@@ -135,7 +135,7 @@ def test_texts_without_words_are_told_apart_by_their_characters():
 def test_lsa_is_the_svd_of_what_occurs_near_what():
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
-    texts = [review.french for review in reviews(0, "unlabelled", count=6)]  # fewer n-grams than contexts
+    texts = [review.french for review in reviews(0, "unlabelled", count=3)]  # fewer n-grams than contexts
     stretches = [text[start : start + 350] for text in texts for start in range(0, len(text), 350)]
     others = [review.french for review in reviews(0, "test", count=10)]
     for part, size, settings in zip(
@@ -155,7 +155,7 @@ def test_lsa_is_the_svd_of_what_occurs_near_what():
 
 
 def test_without_spaces_lsa_knows_characters_alone():
-    texts = [review.french for review in reviews(0, "unlabelled", count=60)]
+    texts = [review.french for review in reviews(0, "unlabelled", count=5)]
     assert any(name.startswith("words") for name in fit_lsa(texts))
     assert not any(name.startswith("words") for name in fit_lsa([text.replace(" ", "") for text in texts]))
 

@@ -6,6 +6,7 @@ import pytest
 from expected_errors import refused
 from small_study import MODEL, small_config, write_files
 
+from headstart.data import cooccurrence
 from headstart.errors import RunFailed
 from headstart.study import trial as trial_module
 from headstart.study.data import lsa_texts, prepare
@@ -64,6 +65,7 @@ def test_a_trial_whose_rates_all_diverge_has_failed(one_trial, monkeypatch):
 
 @pytest.mark.parametrize("arm", ["majority", "tfidf", "lsa"])
 def test_a_baseline_with_all_rows_is_computed_once(arm, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(cooccurrence, "MOST_CONTEXTS", 64)  # to be quick
     config = small_config(files, arms=[arm], budgets=[10, 40], seeds=2)
     data = prepare(config, MODEL, tmp_path / "study", "cpu", lambda line: None)
     trials = {(trial.budget, trial.seed): trial for trial in trials_of(data.config.study)}
@@ -82,6 +84,7 @@ def test_a_baseline_with_all_rows_is_computed_once(arm, files, tmp_path, monkeyp
 
 
 def test_lsa_learns_once_from_the_corpus_and_from_train_alone(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(cooccurrence, "MOST_CONTEXTS", 64)  # to be quick
     config = small_config(files, arms=["lsa"], budgets=[10], seeds=2)
     data = prepare(config, MODEL, tmp_path / "study", "cpu", lambda line: None)
     with open(files["corpus"]) as lines:

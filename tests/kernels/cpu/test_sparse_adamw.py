@@ -52,7 +52,7 @@ def same(model, other):
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=12))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_weights_and_memories_are_those_of_the_whole_table_to_the_bit(seeds):
     by_rows, by_table = made(), made(whole=True)
     for seed in seeds:
