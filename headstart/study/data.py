@@ -12,7 +12,7 @@ import hashlib
 import io
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -117,6 +117,26 @@ class StudyData:
         if [found.get(name) for name in ("arm", "budget", "seed")] != [trial.arm.name, trial.budget, trial.seed]:
             raise self._damaged(trial, file, "is of another trial")
         return found
+
+    def base_digest(self, trial: Trial) -> str | None:
+        """The sha256 over the weights of the base that a trial starts from, if the study has made one."""
+        pretraining = Pretraining.of(trial, self.config.study)
+        result = RunDirectory(self.base(pretraining)).read_result() if pretraining else None
+        return result["weights_sha256"] if result else None
+
+    def has_other_base(self, trial: Trial) -> bool:
+        """Whether a trial that is done has started from other weights than its base has now."""
+        if not self.trial_file(trial).exists() or (digest := self.base_digest(trial)) is None:
+            return False
+        return (self.read_trial(trial).get("base") or digest) != digest
+
+    def refuse_other_bases(self, trials: Iterable[Trial]) -> None:
+        """Name all trials to delete, where the base is the study's own and they are not of it."""
+        with self.redone_if_damaged():
+            others = [self.trial_file(trial) for trial in trials if self.has_other_base(trial)]
+        if others:
+            fix = f"delete {', '.join(str(file.parent) for file in others)}: the same command does it again"
+            raise IntegrityError("started from another base than the study has", where=others[0], fix=fix)
 
     def read_trial_file(self, trial: Trial, file: Path) -> bytes:
         """What a trial keeps besides, as its trial.json knows it."""

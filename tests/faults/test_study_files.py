@@ -4,6 +4,7 @@ command ends with the same study.json."""
 import dataclasses
 import json
 import shutil
+from pathlib import Path
 
 import checksummed
 import numpy as np
@@ -176,6 +177,69 @@ def test_a_part_of_another_run_in_a_run_of_the_study_is_exit_3_with_what_to_dele
     (study / TUNED / "trial.json").unlink()
     shutil.copyfile(study / foreign, study / part)
     assert f"delete {study / remedy}:" in refused(files, study, str((study / part).parent))
+
+
+# ---- a whole base or trial of another study -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def foreign(files, tmp_path_factory):
+    """Studies that differ in one thing each."""
+    directory, config = tmp_path_factory.mktemp("foreign"), small_config(files, **CHANGES)
+    others = {"seed": small_config(files, **CHANGES, seed=1)}
+    for name, changes in {"steps": {"steps": 6}, "settings": {"weight_decay": 0.3}}.items():
+        others[name] = dataclasses.replace(config, pretrain=[dataclasses.replace(config.pretrain[0], **changes)])
+    text = directory / "corpus.txt"
+    text.write_text("\n".join(reversed(Path(files["corpus"]).read_text().splitlines())))
+    others["text"] = dataclasses.replace(config, pretrain=[dataclasses.replace(config.pretrain[0], corpus=[str(text)])])
+    for name, other in others.items():
+        headstart.study(other, out=directory / name, model=MODEL, jobs=1)
+    return directory
+
+
+def bring(foreign, study, part):
+    shutil.rmtree(study / part)
+    shutil.copytree(foreign / part, study / part)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["seed", "steps", "settings", "text"])
+@pytest.mark.parametrize("has_trials", [False, True])
+def test_a_base_of_another_study_is_refused_and_made_again(files, study, finished, foreign, other, has_trials):
+    bring(foreign / other, study, BASE)
+    if not has_trials:
+        shutil.rmtree(study / TUNED)
+        shutil.rmtree(study / MIXED)
+    said = refused(files, study, BASE)
+    assert f"delete {study / BASE}:" in said
+    assert TUNED not in said.partition("fix")[2]
+    shutil.rmtree(study / BASE)  # as the message says
+    run(files, study)
+    assert same(study, finished)
+
+
+@pytest.mark.slow
+def test_a_trial_that_started_from_the_base_of_another_study_is_refused_and_done_again(files, study, finished, foreign):
+    bring(foreign / "settings", study, TUNED)
+    assert f"delete {study / TUNED}:" in refused(files, study, TUNED)
+    shutil.rmtree(study / TUNED)
+    run(files, study)
+    assert same(study, finished)
+
+
+def test_an_honest_base_is_taken_whoever_asks_for_its_trials(files, study, finished, tmp_path):
+    """With other jobs, in another directory, and where a trial knows of no base, as once none did."""
+    weights = study / BASE / "weights.safetensors"
+    before = weights.stat().st_mtime_ns
+    checksummed.write(file := study / MIXED / "trial.json", {**checksummed.read(file), "base": None})
+    shutil.rmtree(study / TUNED)
+    run(files, study)
+    assert same(study, finished)
+    assert weights.stat().st_mtime_ns == before
+    study.rename(tmp_path / "moved")
+    shutil.rmtree(tmp_path / "moved" / TUNED)
+    headstart.study(small_config(files, **CHANGES), out=tmp_path / "moved", model=MODEL, jobs=2)
+    assert same(tmp_path / "moved", finished)
 
 
 KEPT = [("lsa", "linear.safetensors"), ("tfidf", "linear.safetensors"), ("finetuned", "weights.safetensors")]
