@@ -254,6 +254,19 @@ def test_an_override_goes_on_and_is_remembered(killed, invoke):
     assert invoke(killed.command()).code == 2
 
 
+def test_killed_before_its_first_save_an_override_has_to_be_given_again_and_the_message_says_so(killed, invoke):
+    other = ("--dropout", 0.2)
+    assert killed.run_to_the_end(*other, *OVERRIDE, fault="step@1") == -signal.SIGKILL
+    answer = invoke(killed.command(*other))
+    assert answer.code == 3
+    assert "of another run, with other model.dropout" in " ".join(answer.err.split())
+    assert "--override-resume" in answer.err.partition("fix:")[2]
+    answer = invoke(killed.command(*other, *OVERRIDE))  # as the message says
+    assert answer.code == 0
+    assert "resuming from step 4" in answer.err
+    assert invoke(killed.command(*other)).code == 0
+
+
 def test_how_often_and_how_many_are_saved_may_change(killed, invoke):
     assert invoke(killed.command("--save-every", 3, "--keep", 1)).code == 0
     assert weights(killed.run) == weights(killed.path / "finished")
