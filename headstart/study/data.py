@@ -116,7 +116,22 @@ class StudyData:
         found = checksummed_json.read(file, self._fix(trial))
         if [found.get(name) for name in ("arm", "budget", "seed")] != [trial.arm.name, trial.budget, trial.seed]:
             raise self._damaged(trial, file, "is of another trial")
+        known = found.get("settings", {})
+        if others := [name for name, value in self.trial_settings.items() if known.get(name, value) != value]:
+            raise self._damaged(trial, file, f"is of another study, with other {', '.join(others[:5])}")
         return found
+
+    @property
+    def trial_settings(self) -> dict[str, Any]:
+        """What every trial of the study hangs on, as JSON has it; files by what is in them."""
+        data, study = self.facts["data"], self.config.study
+        settings: dict[str, Any] = {"seed": study.seed, "precision": study.precision, "metric": self.metric}
+        settings |= {name: data[name]["sha256"] for name in SETS}
+        settings["corpus"] = [file["sha256"] for file in data["corpus"]]
+        settings |= {f"model.{name}": value for name, value in dataclasses.asdict(self.model).items()}
+        tuning = dataclasses.asdict(self.config.finetune).items()
+        settings |= {f"finetune.{name}": value for name, value in tuning if name not in SETS}
+        return cast(dict[str, Any], json.loads(json.dumps(settings)))
 
     def base_digest(self, trial: Trial) -> str | None:
         """The sha256 over the weights of the base that a trial starts from, if the study has made one."""

@@ -102,7 +102,7 @@ def run_trial(data: StudyData, trial: Trial, on_share: OnShare) -> None:
     facts = {"arm": trial.arm.name, "budget": trial.budget, "seed": trial.seed, "status": "done", "error": None}
     facts |= {"operations": trial_operations(data, trial), **found}
     kept = (data.probabilities_file(trial), data.linear_file(trial))
-    facts["base"] = data.base_digest(trial)
+    facts |= {"settings": data.trial_settings, "base": data.base_digest(trial)}
     facts["keeps_model"] = data.keeps_model(trial)
     facts["files"] = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in kept if one.exists()}
     atomic_write(file, checksummed_json.dump(finite(facts)))
@@ -192,11 +192,16 @@ def _frozen_base(data: StudyData, trial: Trial) -> FrozenBase:
 
 def _vectors(data: StudyData, trial: Trial) -> dict[str, np.ndarray]:
     """What a trial's base makes of the labelled texts; made once, and kept beside the base."""
-    base = _frozen_base(data, trial)
+    base, fix = _frozen_base(data, trial), "delete it: it is made again"
     file = base.path / VECTORS
+    rows = [data.facts["data"][name]["sha256"] for name in SETS]
+    made_of = np.array([str(data.base_digest(trial)), *rows, str(base.length), str(base.pooling)])
     if not file.exists():
-        atomic_write(file, npz_bytes(base.vectors(data.sets(), machine_of(data))))
-    return {name: kept.astype(float) for name, kept in read_npz(file, "delete it: it is made again").items()}
+        atomic_write(file, npz_bytes({**base.vectors(data.sets(), machine_of(data)), "made_of": made_of}))
+    kept = read_npz(file, fix)
+    if not np.array_equal(kept.pop("made_of", made_of), made_of):
+        raise IntegrityError("is of another base, or of other texts", where=file, fix=fix)
+    return {name: table.astype(float) for name, table in kept.items()}
 
 
 def _keep_probabilities(data: StudyData, trial: Trial, valid: np.ndarray, test: np.ndarray) -> None:
