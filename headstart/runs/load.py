@@ -117,11 +117,11 @@ def refuse_other_shapes(
 
 def _weights(run: RunDirectory, config: RunConfig) -> tuple[dict[str, Tensor], int, bool]:
     result = run.read_result()
+    if result is None and run.weights_file.exists():  # the last checkpoint's need not be those
+        what = "has its final weights and no result.json"
+        raise IntegrityError(what, where=run.path, fix=run.fix_of(run.result_file), code="missing")
     if result is None:
         latest, _ = checkpoint.latest(run.path / "checkpoints", identity_of(config))
-        if latest is None and config.start == "imported":
-            what = "has no result.json"
-            raise IntegrityError(what, where=run.path, fix=run.fix_of(run.result_file), code="missing")
         if latest is None:
             raise UserError("has no weights yet", where=run.path, fix="train it first", code="missing")
         return latest.model, latest.step, False

@@ -137,6 +137,7 @@ def fit(task: TrainingTask, session: Session, override_resume: bool = False) -> 
 
     def write_config() -> None:
         run.result_file.unlink(missing_ok=True)  # first: it is of this config.toml alone
+        run.weights_file.unlink(missing_ok=True)  # they are of that result
         run.write_config(config)
 
     ranks.first(write_config)

@@ -109,6 +109,23 @@ def test_final_weights_that_were_lost_are_made_again(finished, invoke, change):
     assert same_as_finished(finished)
 
 
+def test_final_weights_whose_result_was_lost_are_not_passed_over(finished, invoke):
+    """With --patience, or an average, the last checkpoint has others."""
+    (finished.run / "result.json").unlink()
+    answer = invoke(["generate", str(finished.run), "le"])
+    assert answer.code == 3
+    assert f"{finished.run}: has its final weights and no result.json" in " ".join(answer.err.split())
+    assert invoke(finished.command()).code == 0  # as the message says
+    assert same_as_finished(finished)
+
+
+def test_a_run_that_is_extended_is_read_from_its_checkpoint_meanwhile(finished, invoke):
+    more = ("--steps", 9, "--save-every", 1)
+    assert finished.run_to_the_end(*more, fault="step@2") == -signal.SIGKILL
+    assert invoke(["generate", str(finished.run), "le"]).code == 0
+    assert invoke(finished.command(*more)).code == 0
+
+
 def test_what_dead_writers_left_is_cleared_away(killed, invoke):
     left = ["checkpoints/.tmp-step-00000006-1/model.safetensors", "best/.tmp-step-00000004-1/x", ".tmp-weights-1",
             ".tmp-config.toml-1", ".tmp-result.json-1", ".tmp-tokenizer.json-1"]  # fmt: skip
