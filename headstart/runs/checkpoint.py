@@ -117,14 +117,18 @@ def save(
 def latest(directory: Path, expected: Mapping[str, Any] = NOTHING) -> tuple[Checkpoint | None, list[str]]:
     """The newest valid checkpoint (None: there are none), and a line for each newer one that is not."""
     passed_over: list[str] = []
+    codes = set[Code]()
     for step, path in _saved(directory):
         try:
             return load(path, expected), passed_over
         except IntegrityError as error:
             passed_over.append(f"checkpoint of step {step} cannot be used: {error.where}: {error.what}")
+            codes.add(error.code)
     if passed_over:
         what = "no checkpoint can be used:\n  " + "\n  ".join(passed_over)
         fix = "bring one back from a copy, or delete this directory: the same command then starts anew"
+        if "mismatch" in codes:  # so it is too after --override-resume and a kill, until the first save
+            fix = "if its settings were changed with --override-resume, give that to its command again; else " + fix
         raise IntegrityError(what, where=directory, fix=fix)
     return None, []
 

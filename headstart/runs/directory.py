@@ -70,19 +70,32 @@ class RunDirectory:
         self.weights_file = self.path / "weights.safetensors"
         self.tokenizer_file = self.path / "tokenizer.json"
 
+    def fix_of(self, file: Path) -> str:
+        """What mends a file that is damaged or missing: no training makes one of an imported run again."""
+        again = "run the command that made the run again: it writes the file anew"
+        if self._is_imported():
+            return f"delete {self.path}, and import it again"
+        return f"delete {file}, and {again}" if file.exists() else again
+
+    def _is_imported(self) -> bool:
+        """By its result, or by what is left of its config.toml."""
+        with contextlib.suppress(IntegrityError):
+            return "imported" in checksummed_json.read(self.result_file, "")
+        with contextlib.suppress(OSError):
+            return b'\nstart = "imported"\n' in self.config_file.read_bytes()
+        return False
+
     def read_config(self) -> RunConfig:
         """The run's configuration, as it was written; a directory without one is not a run."""
         if not self.config_file.exists():
             what = "is not a run: it has no config.toml"
             if self.result_file.exists() or (self.path / "checkpoints").exists():
-                fix = "run the command that made it again: it writes config.toml anew"
-                raise IntegrityError(what, where=self.path, fix=fix, code="not-a-run")
+                raise IntegrityError(what, where=self.path, fix=self.fix_of(self.config_file), code="not-a-run")
             raise UserError(what, where=self.path, fix="give a run's directory", code="not-a-run")
-        data = read_sealed(self.config_file, _fix(self.config_file))
         try:
-            config = build(RunConfig, data, str(self.config_file))
-        except UserError as error:
-            fix = _fix(self.config_file)
+            config = build(RunConfig, read_sealed(self.config_file, ""), str(self.config_file))
+        except (IntegrityError, UserError) as error:
+            fix = self.fix_of(self.config_file)
             raise IntegrityError(error.what, where=error.where, fix=fix, code=error.code) from error
         if (result := self.read_result()) is not None:
             self.check_config(result)
@@ -109,7 +122,7 @@ class RunDirectory:
         known = list(checkpoints) if lines else []
         if _is_among(new, known) and not _is_among(old, known):
             what = "is not the one of the run's checkpoints, which are of this command"
-            raise IntegrityError(what, where=self.config_file, fix=_fix(self.config_file), code="mismatch")
+            raise IntegrityError(what, where=self.config_file, fix=self.fix_of(self.config_file), code="mismatch")
         if old.model.tokenizer != new.model.tokenizer and self.tokenizer_file.exists():
             self.read_tokenizer()
         if lines:
@@ -123,24 +136,23 @@ class RunDirectory:
         try:
             own = Tokenizer.load(file)
         except UserError as error:
-            raise IntegrityError(error.what, where=file, fix=_fix(file), code=error.code) from error
+            raise IntegrityError(error.what, where=file, fix=self.fix_of(file), code=error.code) from error
         if own.fingerprint != trained.tokenizer:
             what = f"tokenizer.json ({own.size:,} tokens, {own.fingerprint[:12]}…) is not the one that "
             what += f"the run was trained with ({trained.vocab:,} tokens, {trained.tokenizer[:12]}…)"
-            raise IntegrityError(what, where=file, fix=_fix(file), code="mismatch")
+            raise IntegrityError(what, where=file, fix=self.fix_of(file), code="mismatch")
         return own
 
     def read_result(self) -> dict[str, Any] | None:
         """What a finished run says of itself, or None."""
         if not self.result_file.exists():
             return None
-        fix = "delete it, and run the same command again"
         try:
-            return checksummed_json.read(self.result_file, fix)
+            return checksummed_json.read(self.result_file, "")
         except IntegrityError as error:
-            if form := foreign_form(self.result_file):
-                raise IntegrityError(f"cannot be read: it is {form}", where=self.result_file, fix=fix) from error
-            raise
+            form, fix = foreign_form(self.result_file), self.fix_of(self.result_file)
+            what = f"cannot be read: it is {form}" if form else error.what
+            raise IntegrityError(what, where=self.result_file, fix=fix) from error
 
     def write_result(self, result: dict[str, Any], config: RunConfig) -> dict[str, Any]:
         """Write the result of a run of this configuration, and return it: a number that is not finite is null."""
@@ -152,7 +164,7 @@ class RunDirectory:
         """Refuse a config.toml that was changed since the result was written: predictions depend on it."""
         if not self.config_file.exists() or not is_result_of(result, self.config_file.read_bytes()):
             what = "is not the one that was written with the result"
-            raise IntegrityError(what, where=self.config_file, fix=_fix(self.config_file))
+            raise IntegrityError(what, where=self.config_file, fix=self.fix_of(self.config_file))
 
 
 def with_config(result: dict[str, Any], config: RunConfig) -> dict[str, Any]:
@@ -169,11 +181,6 @@ def config_bytes(config: RunConfig) -> bytes:
 def is_result_of(result: Mapping[str, Any], config: bytes) -> bool:
     """Whether a result was written with this config.toml."""
     return result.get("config_sha256") == _sha256(config)
-
-
-def _fix(file: Path) -> str:
-    again = "run the command that made the run again: it writes the file anew"
-    return f"delete {file}, and {again}" if file.exists() else again
 
 
 def _sha256(data: bytes) -> str:

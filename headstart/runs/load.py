@@ -64,7 +64,7 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> LoadedRun:
     run = RunDirectory(path)
     config = run.read_config()
     if config.translation is not None and (target := config.translation.target_tokenizer):
-        vocabularies = read_separate(path, config.model.tokenizer, target)
+        vocabularies = read_separate(path, config.model.tokenizer, target, run.fix_of)
     else:
         tokenizer = run.read_tokenizer()
         vocabularies = Vocabularies(tokenizer, tokenizer)
@@ -117,12 +117,17 @@ def refuse_other_shapes(
 
 def _weights(run: RunDirectory, config: RunConfig) -> tuple[dict[str, Tensor], int, bool]:
     result = run.read_result()
+    if result is None and run.weights_file.exists():  # the last checkpoint's need not be those
+        what = "has its final weights and no result.json"
+        raise IntegrityError(what, where=run.path, fix=run.fix_of(run.result_file), code="missing")
     if result is None:
         latest, _ = checkpoint.latest(run.path / "checkpoints", identity_of(config))
         if latest is None:
             raise UserError("has no weights yet", where=run.path, fix="train it first", code="missing")
         return latest.model, latest.step, False
     fix = f"run the command that trained it again; where a study did, delete {run.path} before"
+    if "imported" in result:
+        fix = run.fix_of(run.weights_file)
     try:
         weights = load_file(run.weights_file)
     except (SafetensorError, OSError) as error:

@@ -12,7 +12,7 @@ import hashlib
 import io
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -116,7 +116,42 @@ class StudyData:
         found = checksummed_json.read(file, self._fix(trial))
         if [found.get(name) for name in ("arm", "budget", "seed")] != [trial.arm.name, trial.budget, trial.seed]:
             raise self._damaged(trial, file, "is of another trial")
+        known = found.get("settings", {})
+        if others := [name for name, value in self.trial_settings.items() if known.get(name, value) != value]:
+            raise self._damaged(trial, file, f"is of another study, with other {', '.join(others[:5])}")
         return found
+
+    @property
+    def trial_settings(self) -> dict[str, Any]:
+        """What every trial of the study hangs on, as JSON has it; files by what is in them."""
+        data, study = self.facts["data"], self.config.study
+        settings: dict[str, Any] = {"seed": study.seed, "precision": study.precision, "metric": self.metric}
+        settings |= {name: data[name]["sha256"] for name in SETS}
+        settings["corpus"] = [file["sha256"] for file in data["corpus"]]
+        settings |= {f"model.{name}": value for name, value in dataclasses.asdict(self.model).items()}
+        tuning = dataclasses.asdict(self.config.finetune).items()
+        settings |= {f"finetune.{name}": value for name, value in tuning if name not in SETS}
+        return cast(dict[str, Any], json.loads(json.dumps(settings)))
+
+    def base_digest(self, trial: Trial) -> str | None:
+        """The sha256 over the weights of the base that a trial starts from, if the study has made one."""
+        pretraining = Pretraining.of(trial, self.config.study)
+        result = RunDirectory(self.base(pretraining)).read_result() if pretraining else None
+        return result["weights_sha256"] if result else None
+
+    def has_other_base(self, trial: Trial) -> bool:
+        """Whether a trial that is done has started from other weights than its base has now."""
+        if not self.trial_file(trial).exists() or (digest := self.base_digest(trial)) is None:
+            return False
+        return (self.read_trial(trial).get("base") or digest) != digest
+
+    def refuse_other_bases(self, trials: Iterable[Trial]) -> None:
+        """Name all trials to delete, where the base is the study's own and they are not of it."""
+        with self.redone_if_damaged():
+            others = [self.trial_file(trial) for trial in trials if self.has_other_base(trial)]
+        if others:
+            fix = f"delete {', '.join(str(file.parent) for file in others)}: the same command does it again"
+            raise IntegrityError("started from another base than the study has", where=others[0], fix=fix)
 
     def read_trial_file(self, trial: Trial, file: Path) -> bytes:
         """What a trial keeps besides, as its trial.json knows it."""

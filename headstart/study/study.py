@@ -128,6 +128,7 @@ def study(
         task_results |= execution.run(data)
         if damaged := next((result for result in task_results.values() if result.is_damaged), None):
             raise IntegrityError(f"{damaged.name}: {damaged.error}")
+        data.refuse_other_bases(trials_of(data.config.study))
         with data.redone_if_damaged():
             record = summarise(data, _pretrainings(data), task_results, command or ["headstart", "study"], settings)
             record = dataclasses.replace(record, kept_model=keep_model(data, record))
@@ -196,6 +197,17 @@ def _is_done(task: ScheduledTask) -> bool:
     return bool(file.exists())
 
 
+def _checks(tasks: list[ScheduledTask], missing: list[ScheduledTask]) -> list[ScheduledTask]:
+    """The finished pretrainings that trials are still to start from, or have not: each may be of another study."""
+    bases = {name for task in missing for name in task.after}
+    for task in tasks:
+        data, what = task.argument
+        with data.redone_if_damaged():
+            if isinstance(what, Trial) and data.has_other_base(what):
+                bases |= set(task.after)
+    return [t for t in tasks if isinstance(t.argument[1], Pretraining) and t.name in bases and _is_done(t)]
+
+
 def _summary(data: StudyData, tasks: list[ScheduledTask], jobs: int) -> str:
     study, sets = data.config.study, data.facts["data"]
     disk = StudyDisk.of(data.config, data.model, len(data.labels), len(_pretrainings(data)), jobs)
@@ -235,8 +247,9 @@ class _Execution:
         """All tasks, or those that need no base."""
         tasks = _tasks(data)
         missing = [task for task in tasks if not _is_done(task)]
-        names = {task.name for task in missing}
-        waiting = [dataclasses.replace(t, after=tuple(n for n in t.after if n in names)) for t in missing]
+        names, checks = {task.name for task in missing}, _checks(tasks, missing)
+        first = {*names, *(task.name for task in checks)}
+        waiting = [dataclasses.replace(t, after=tuple(n for n in t.after if n in first)) for t in [*checks, *missing]]
         chosen = [task for task in waiting if needs_base or not _needs_base(task)]
         costs = {task.name: task.cost for task in tasks}
         total, before = sum(costs.values()), sum(cost for name, cost in costs.items() if name not in names)
@@ -254,7 +267,7 @@ class _Execution:
 
         def on_result(result: TaskResult) -> None:
             running.pop(result.name, None)
-            finished.append(result.name)
+            finished.extend(names & {result.name})
             self.times.add(result)
             report()
 

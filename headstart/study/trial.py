@@ -24,7 +24,7 @@ from headstart.errors import IntegrityError, RunFailed
 from headstart.inference.evaluate import labelled_outputs
 from headstart.inference.predict import OnShare
 from headstart.machine import Machine, choose
-from headstart.runs.directory import RunResult, finite
+from headstart.runs.directory import RunDirectory, RunResult, finite
 from headstart.runs.linear import features as linear_features
 from headstart.runs.load import load
 from headstart.storage import checksummed_json
@@ -57,12 +57,13 @@ def machine_of(data: StudyData) -> Machine:
 
 
 def run_pretraining(data: StudyData, task: Pretraining, on_share: OnShare) -> None:
-    """All phases, each from the one before; the last one is the base."""
+    """All phases, each from the one before; the last one is the base. One that is finished has to be the same run."""
     config, base = data.config, data.base(task)
     phases, before = config.pretrain, None
     steps = data.steps[task.objective]
     for number, phase in enumerate(phases):
         out = base if number == len(phases) - 1 else base.with_name(f"{base.name}-phase-{number + 1}")
+        _refuse_another(out, steps[number])
         done, total = sum(steps[:number]), sum(steps)
 
         def on_step(progress: Progress, done: int = done, total: int = total) -> None:
@@ -82,6 +83,15 @@ def run_pretraining(data: StudyData, task: Pretraining, on_share: OnShare) -> No
         before = out
 
 
+def _refuse_another(path: Path, steps: int) -> None:
+    """What pretraining would accept: a run that it could extend, or whose weights it would make again."""
+    run = RunDirectory(path)
+    if run.result_file.exists():
+        load(path)
+    if run.config_file.exists() and (before := run.read_config().loop.steps) != steps:
+        raise IntegrityError(f"is of another study: it was started with {before:,} steps, not {steps:,}", where=path)
+
+
 def run_trial(data: StudyData, trial: Trial, on_share: OnShare) -> None:
     """Carry a trial out and write its trial.json; one that is there is left alone."""
     file = data.trial_file(trial)
@@ -92,6 +102,7 @@ def run_trial(data: StudyData, trial: Trial, on_share: OnShare) -> None:
     facts = {"arm": trial.arm.name, "budget": trial.budget, "seed": trial.seed, "status": "done", "error": None}
     facts |= {"operations": trial_operations(data, trial), **found}
     kept = (data.probabilities_file(trial), data.linear_file(trial))
+    facts |= {"settings": data.trial_settings, "base": data.base_digest(trial)}
     facts["keeps_model"] = data.keeps_model(trial)
     facts["files"] = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in kept if one.exists()}
     atomic_write(file, checksummed_json.dump(finite(facts)))
@@ -181,11 +192,16 @@ def _frozen_base(data: StudyData, trial: Trial) -> FrozenBase:
 
 def _vectors(data: StudyData, trial: Trial) -> dict[str, np.ndarray]:
     """What a trial's base makes of the labelled texts; made once, and kept beside the base."""
-    base = _frozen_base(data, trial)
+    base, fix = _frozen_base(data, trial), "delete it: it is made again"
     file = base.path / VECTORS
+    rows = [data.facts["data"][name]["sha256"] for name in SETS]
+    made_of = np.array([str(data.base_digest(trial)), *rows, str(base.length), str(base.pooling)])
     if not file.exists():
-        atomic_write(file, npz_bytes(base.vectors(data.sets(), machine_of(data))))
-    return {name: kept.astype(float) for name, kept in read_npz(file, "delete it: it is made again").items()}
+        atomic_write(file, npz_bytes({**base.vectors(data.sets(), machine_of(data)), "made_of": made_of}))
+    kept = read_npz(file, fix)
+    if not np.array_equal(kept.pop("made_of", made_of), made_of):
+        raise IntegrityError("is of another base, or of other texts", where=file, fix=fix)
+    return {name: table.astype(float) for name, table in kept.items()}
 
 
 def _keep_probabilities(data: StudyData, trial: Trial, valid: np.ndarray, test: np.ndarray) -> None:

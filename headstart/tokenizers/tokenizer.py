@@ -242,11 +242,13 @@ class Vocabularies:
             tokenizer.save(directory, name)
 
 
-def read_separate(directory: Path, source_fingerprint: str, target_fingerprint: str) -> Vocabularies:
+def read_separate(
+    directory: Path, source_fingerprint: str, target_fingerprint: str, fix_of: Callable[[Path], str]
+) -> Vocabularies:
     """The two tokenizers of a run; refused where one is not the one that the run was trained with."""
     sides = []
     for name, trained in ((SOURCE_FILE, source_fingerprint), (TARGET_FILE, target_fingerprint)):
-        fix = f"delete {directory / name}, and run the command that trained the run again: it makes it anew"
+        fix = fix_of(directory / name)
         try:
             tokenizer = Tokenizer.load(directory / name)
         except UserError as error:

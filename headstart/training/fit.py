@@ -137,6 +137,7 @@ def fit(task: TrainingTask, session: Session, override_resume: bool = False) -> 
 
     def write_config() -> None:
         run.result_file.unlink(missing_ok=True)  # first: it is of this config.toml alone
+        run.weights_file.unlink(missing_ok=True)  # they are of that result
         run.write_config(config)
 
     ranks.first(write_config)
@@ -165,6 +166,7 @@ def _result(
         scores = evaluate(model, task.valid, session.machine.alone)
     weights = {name: p.detach().cpu() for name, p in model.named_parameters()}
     refuse_not_finite(weights, session.run.path)
+    found = task.finish(model, scores)  # first: without its result nobody reads the weights
     needed = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
     with atomic_file(session.run.weights_file, needed) as file:
         write_tensors(Path(file.name), weights)
@@ -181,7 +183,7 @@ def _result(
         "valid": scores.values if scores else None,
         "evaluations": state.evaluations,
         "train_loss": state.train_loss,
-        **task.finish(model, scores),
+        **found,
     }
 
 

@@ -437,3 +437,42 @@ def test_pairs_without_a_classifier_are_refused(sound_checkpoint, tmp_path, caps
     answer = invoke(capsys, ["import", str(sound_checkpoint("bert")), "--pairs", "--out", str(tmp_path / "run")])
     assert answer.code == 2
     assert "--pairs without a classifier" in answer.err
+
+
+# ---- what was imported and then damaged ---------------------------------------------------------------------------
+
+
+def a_bit(file):
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(raw)
+
+
+def nothing(file):
+    file.write_bytes(b"")
+
+
+def without_file(file):
+    file.unlink()
+
+
+@pytest.mark.parametrize("damage", [a_bit, nothing, without_file])
+@pytest.mark.parametrize("name", ["config.toml", "tokenizer.json", "weights.safetensors", "result.json"])
+def test_a_damaged_part_of_an_imported_run_is_mended_by_another_import(
+    capsys, checkpoint_copy, tmp_path, name, damage
+):  # fmt: skip
+    """No training makes it again."""
+    run = tmp_path / "run"
+    take_in, read = ["import", str(checkpoint_copy("gpt2")), "--out", str(run)], ["generate", str(run), "le", "--json"]
+    assert invoke(capsys, take_in).code == 0
+    before = {file.name: file.read_bytes() for file in run.iterdir()}
+    damage(run / name)
+    for command in (read, take_in):
+        answer = invoke(capsys, command)
+        said = " ".join(answer.err.split())
+        if command is read or "is there already" not in said:
+            assert answer.code == 3
+            assert f"fix: delete {run}, and import it again" in said
+    shutil.rmtree(run)
+    assert invoke(capsys, take_in).code == 0
+    assert {file.name: file.read_bytes() for file in run.iterdir()} == before

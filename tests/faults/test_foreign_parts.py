@@ -8,6 +8,7 @@ import signal
 
 import checksummed
 import commands
+import forked
 import pytest
 import small
 from commands import Workspace, run_files
@@ -311,6 +312,7 @@ def overwritten(path):
 
 
 def test_a_token_store_that_is_overwritten_during_a_run_spoils_nothing(known, monkeypatch, invoke):
+    monkeypatch.setattr(token_store, "MOST_IN_MEMORY", 0)
     cache = known.path / "cache of its own"
     monkeypatch.setenv("HEADSTART_CACHE", str(cache))
     shutil.rmtree(known.run, ignore_errors=True)
@@ -336,6 +338,7 @@ def test_a_token_store_that_is_overwritten_during_a_run_spoils_nothing(known, mo
 
 
 def test_a_token_store_that_is_touched_or_replaced_by_its_like_disturbs_nobody(known, brought, monkeypatch, invoke):
+    monkeypatch.setattr(token_store, "MOST_IN_MEMORY", 0)
     brought("killed")
     check = token_store.TokenStore.check
 
@@ -345,6 +348,37 @@ def test_a_token_store_that_is_touched_or_replaced_by_its_like_disturbs_nobody(k
 
     monkeypatch.setattr(token_store.TokenStore, "check", touch_first)
     assert invoke(known.command()).code == 0
+    assert run_files(known.run) == run_files(known.path / "whole")
+
+
+# Where there is a checkpoint, the stores are cut after each look at them.
+CUT_IN_PLACE = """
+import os, pathlib, sys
+from headstart.cli.main import run
+from headstart.data import token_store
+token_store.MOST_IN_MEMORY, check = int(os.environ["MOST_IN_MEMORY"]), token_store.TokenStore.check
+def check_then_cut(self):
+    check(self)
+    if pathlib.Path(os.environ["RUN"], "checkpoints").exists():
+        os.truncate(self.path, 0)
+token_store.TokenStore.check = check_then_cut
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("most", "code"), [(token_store.MOST_IN_MEMORY, 0), (0, -signal.SIGBUS)])
+def test_a_token_store_that_is_cut_during_a_run_is_built_again(known, tmp_path, monkeypatch, invoke, most, code):
+    """A small one is in memory. A large one ends the process; what was saved is as it was."""
+    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path))
+    shutil.rmtree(known.run, ignore_errors=True)
+    where = {"HEADSTART_CACHE": str(tmp_path), "RUN": str(known.run), "MOST_IN_MEMORY": str(most)}
+    child = forked.start(CUT_IN_PLACE, *known.command(), output=known.log, environment=where)
+    assert commands.exit_code_of(child) == code, known.log.read_text()
+    assert {store.stat().st_size for store in tmp_path.glob("stores/*.tokens")} == {0}
+    answer = invoke(known.command())
+    assert answer.code == 0, answer.err
+    assert "building it again" in answer.err
+    assert ("nothing to do" if code == 0 else "resuming from step 4") in answer.err
     assert run_files(known.run) == run_files(known.path / "whole")
 
 

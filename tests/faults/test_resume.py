@@ -109,6 +109,23 @@ def test_final_weights_that_were_lost_are_made_again(finished, invoke, change):
     assert same_as_finished(finished)
 
 
+def test_final_weights_whose_result_was_lost_are_not_passed_over(finished, invoke):
+    """With --patience, or an average, the last checkpoint has others."""
+    (finished.run / "result.json").unlink()
+    answer = invoke(["generate", str(finished.run), "le"])
+    assert answer.code == 3
+    assert f"{finished.run}: has its final weights and no result.json" in " ".join(answer.err.split())
+    assert invoke(finished.command()).code == 0  # as the message says
+    assert same_as_finished(finished)
+
+
+def test_a_run_that_is_extended_is_read_from_its_checkpoint_meanwhile(finished, invoke):
+    more = ("--steps", 9, "--save-every", 1)
+    assert finished.run_to_the_end(*more, fault="step@2") == -signal.SIGKILL
+    assert invoke(["generate", str(finished.run), "le"]).code == 0
+    assert invoke(finished.command(*more)).code == 0
+
+
 def test_what_dead_writers_left_is_cleared_away(killed, invoke):
     left = ["checkpoints/.tmp-step-00000006-1/model.safetensors", "best/.tmp-step-00000004-1/x", ".tmp-weights-1",
             ".tmp-config.toml-1", ".tmp-result.json-1", ".tmp-tokenizer.json-1"]  # fmt: skip
@@ -252,6 +269,19 @@ def test_an_override_goes_on_and_is_remembered(killed, invoke):
     assert "resuming from step 4" in answer.err
     assert invoke(killed.command(*other)).code == 0
     assert invoke(killed.command()).code == 2
+
+
+def test_killed_before_its_first_save_an_override_has_to_be_given_again_and_the_message_says_so(killed, invoke):
+    other = ("--dropout", 0.2)
+    assert killed.run_to_the_end(*other, *OVERRIDE, fault="step@1") == -signal.SIGKILL
+    answer = invoke(killed.command(*other))
+    assert answer.code == 3
+    assert "of another run, with other model.dropout" in " ".join(answer.err.split())
+    assert "--override-resume" in answer.err.partition("fix:")[2]
+    answer = invoke(killed.command(*other, *OVERRIDE))  # as the message says
+    assert answer.code == 0
+    assert "resuming from step 4" in answer.err
+    assert invoke(killed.command(*other)).code == 0
 
 
 def test_how_often_and_how_many_are_saved_may_change(killed, invoke):

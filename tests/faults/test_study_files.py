@@ -4,6 +4,7 @@ command ends with the same study.json."""
 import dataclasses
 import json
 import shutil
+from pathlib import Path
 
 import checksummed
 import numpy as np
@@ -176,6 +177,125 @@ def test_a_part_of_another_run_in_a_run_of_the_study_is_exit_3_with_what_to_dele
     (study / TUNED / "trial.json").unlink()
     shutil.copyfile(study / foreign, study / part)
     assert f"delete {study / remedy}:" in refused(files, study, str((study / part).parent))
+
+
+# ---- a whole base or trial of another study -----------------------------------------------------------------------
+
+
+ALL_ARMS = ["majority", "tfidf", "lsa", "scratch", "frozen", "finetuned", "combined"]
+
+
+@pytest.fixture(scope="module")
+def foreign(files, tmp_path_factory):
+    """Studies that differ in one thing each."""
+    directory = tmp_path_factory.mktemp("foreign")
+    config = small_config(files, **{**CHANGES, "arms": ALL_ARMS})
+    text = directory / "corpus.txt"
+    text.write_text("\n".join(reversed(Path(files["corpus"]).read_text().splitlines())))
+    rows = write_files(directory / "rows", hostile=" !")
+
+    def with_part(name, **changes):
+        part = getattr(config, name)
+        changed = (
+            [dataclasses.replace(part[0], **changes)] if name == "pretrain" else dataclasses.replace(part, **changes)
+        )
+        return dataclasses.replace(config, **{name: changed})
+
+    others = {
+        "seed": with_part("study", seed=1), "steps": with_part("pretrain", steps=6),
+        "settings": with_part("pretrain", weight_decay=0.3), "text": with_part("pretrain", corpus=[str(text)]),
+        "rows": with_part("finetune", **{name: rows[name] for name in ("train", "valid", "test")}),
+        "epochs": with_part("finetune", least_steps=6),
+    }  # fmt: skip
+    for name, other in others.items():
+        headstart.study(other, out=directory / name, model=MODEL, jobs=2)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def finished_with_all(files, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("all") / "finished"
+    run(files, directory, arms=ALL_ARMS)
+    return directory
+
+
+@pytest.fixture
+def all_arms(finished_with_all, tmp_path):
+    """A copy that a test may damage, and the study as it was."""
+    return shutil.copytree(finished_with_all, tmp_path / "study"), finished_with_all
+
+
+def bring(foreign, study, part):
+    shutil.rmtree(study / part)
+    shutil.copytree(foreign / part, study / part)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["seed", "steps", "settings", "text"])
+@pytest.mark.parametrize("has_trials", [False, True])
+def test_a_base_of_another_study_is_refused_and_made_again(files, study, finished, foreign, other, has_trials):
+    bring(foreign / other, study, BASE)
+    if not has_trials:
+        shutil.rmtree(study / TUNED)
+        shutil.rmtree(study / MIXED)
+    said = refused(files, study, BASE)
+    assert f"delete {study / BASE}:" in said
+    assert TUNED not in said.partition("fix")[2]
+    shutil.rmtree(study / BASE)  # as the message says
+    run(files, study)
+    assert same(study, finished)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("other", "trial", "words"),
+    [
+        ("settings", TUNED, "another base"),
+        ("settings", "trials/frozen-b10-s0", "another base"),
+        ("rows", "trials/tfidf-b10-s0", "other train, valid, test"),
+        ("seed", "trials/majority-b10-s0", "other seed"),
+        ("epochs", "trials/scratch-b10-s0", "other finetune.least_steps"),
+        ("text", "trials/lsa-b10-s0", "other corpus"),
+    ],
+)
+def test_a_trial_of_another_study_is_refused_and_done_again(files, all_arms, foreign, other, trial, words):
+    study, finished = all_arms
+    bring(foreign / other, study, trial)
+    with pytest.raises(IntegrityError, match=words) as caught:
+        run(files, study, arms=ALL_ARMS)
+    assert f"delete {study / trial}:" in str(caught.value)
+    shutil.rmtree(study / trial)
+    run(files, study, arms=ALL_ARMS)
+    assert same(study, finished)
+
+
+@pytest.mark.slow
+def test_what_another_base_made_of_the_texts_is_refused_and_made_again(files, all_arms, foreign):
+    study, finished = all_arms
+    vectors = f"{BASE}/vectors.npz"
+    shutil.copy(foreign / "settings" / vectors, study / vectors)
+    shutil.rmtree(study / "trials/frozen-b10-s0")
+    with pytest.raises(IntegrityError, match="another base") as caught:
+        run(files, study, arms=ALL_ARMS)
+    assert str(study / vectors) in str(caught.value)
+    shutil.rmtree(study / BASE)  # as the message says
+    run(files, study, arms=ALL_ARMS)
+    assert same(study, finished)
+
+
+def test_an_honest_base_is_taken_whoever_asks_for_its_trials(files, study, finished, tmp_path):
+    """With other jobs, in another directory, and where a trial knows of no base, as once none did."""
+    weights = study / BASE / "weights.safetensors"
+    before = weights.stat().st_mtime_ns
+    checksummed.write(file := study / MIXED / "trial.json", {**checksummed.read(file), "base": None})
+    shutil.rmtree(study / TUNED)
+    run(files, study)
+    assert same(study, finished)
+    assert weights.stat().st_mtime_ns == before
+    study.rename(tmp_path / "moved")
+    shutil.rmtree(tmp_path / "moved" / TUNED)
+    headstart.study(small_config(files, **CHANGES), out=tmp_path / "moved", model=MODEL, jobs=2)
+    assert same(tmp_path / "moved", finished)
 
 
 KEPT = [("lsa", "linear.safetensors"), ("tfidf", "linear.safetensors"), ("finetuned", "weights.safetensors")]

@@ -215,7 +215,8 @@ def test_a_run_of_a_study_tells_the_arms_interval(tmp_path):
 def test_what_is_not_known_is_not_told(tmp_path):
     path = shutil.copytree(tiny_runs.path_of("causal"), tmp_path / "run")
     shutil.copytree(path, tmp_path / "unfinished")
-    (tmp_path / "unfinished" / "result.json").unlink()
+    for name in ("result.json", "weights.safetensors"):
+        (tmp_path / "unfinished" / name).unlink()
     assert "The run was not finished: these are its weights at step 4." in card(
         load(tmp_path / "unfinished"), kind="onnx"
     )

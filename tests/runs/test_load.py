@@ -42,6 +42,7 @@ def test_an_unfinished_run_has_the_weights_of_its_last_checkpoint(run_copy):
 
 def test_a_run_without_weights_is_refused(run_copy):
     (run_copy / "result.json").unlink()
+    (run_copy / "weights.safetensors").unlink()
     shutil.rmtree(run_copy / "checkpoints")
     with refused("missing", str(run_copy)):
         load(run_copy)

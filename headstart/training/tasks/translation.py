@@ -120,7 +120,7 @@ def _vocabularies(
         before = run.read_config()
         has_own = all((run.path / name).exists() for name in (SOURCE_FILE, TARGET_FILE))
         if has_own and before.translation is not None and before.translation.target_tokenizer:
-            own = read_separate(run.path, before.model.tokenizer, before.translation.target_tokenizer)
+            own = read_separate(run.path, before.model.tokenizer, before.translation.target_tokenizer, run.fix_of)
             source = source or (None if given.tokenizer else own.source)
             target = target or (None if given.target_tokenizer else own.target)
     own_source = made(train.sources, source, given.tokenizer)
