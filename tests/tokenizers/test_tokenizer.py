@@ -290,11 +290,11 @@ def test_two_have_a_file_each_and_are_read_again(byte_tokenizer, char_tokenizer,
     both.save(tmp_path)
     assert not both.is_joint
     assert both.fingerprint == f"{byte_tokenizer.fingerprint}+{char_tokenizer.fingerprint}"
-    found = read_separate(tmp_path, byte_tokenizer.fingerprint, char_tokenizer.fingerprint)
+    found = read_separate(tmp_path, byte_tokenizer.fingerprint, char_tokenizer.fingerprint, str)
     assert found.fingerprint == both.fingerprint
 
 
 def test_another_than_the_one_that_was_trained_with_is_refused(byte_tokenizer, char_tokenizer, tmp_path):
     Vocabularies(byte_tokenizer, char_tokenizer).save(tmp_path)
     with refused("mismatch", "tokenizer.target.json", by=IntegrityError):
-        read_separate(tmp_path, byte_tokenizer.fingerprint, byte_tokenizer.fingerprint)
+        read_separate(tmp_path, byte_tokenizer.fingerprint, byte_tokenizer.fingerprint, str)
