@@ -12,6 +12,7 @@ from rich.console import Console
 from headstart.errors import Log, visible
 
 LINE_SECONDS = 60.0
+LEAST_SHARE = 1e-3  # that has to be done before the time left is told
 Update = Callable[[float, str], None]  # the share that is done, and a line about what is being done
 
 
@@ -76,7 +77,9 @@ class _Pace:
         now = time.monotonic()
         self._first = self._first or (now, share)  # a task that is resumed begins with what was done before
         since, before = self._first
-        return f"time left {_clock((now - since) * (1 - share) / (share - before))}" if share > before else ""
+        if share - before < LEAST_SHARE:
+            return ""
+        return f"time left {_clock((now - since) * (1 - share) / (share - before))}"
 
     def is_line_due(self) -> bool:
         is_due = time.monotonic() - self._line >= LINE_SECONDS

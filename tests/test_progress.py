@@ -40,11 +40,12 @@ def test_what_was_done_before_is_not_taken_for_speed(clock, capsys):
     assert "elapsed 0:01:40  time left 0:03:20" in capsys.readouterr().err
 
 
-def test_no_time_is_told_before_there_is_progress(clock, capsys):
+@pytest.mark.parametrize("done", [0.0, 1e-15, 1e-4])
+def test_no_time_is_told_before_there_is_progress(clock, capsys, done):
     with progress.long_task("study") as (_, update):
         update(0.5, "")
         clock[0] += 61
-        update(0.5, "")
+        update(0.5 + done, "")
     assert "left" not in capsys.readouterr().err
 
 
