@@ -71,7 +71,7 @@ def progress_of(update: Update) -> OnProgress:
 
     def on_progress(now: StudyProgress) -> None:
         running = ", ".join(f"{name} {share:.0%}" for name, share in list(now.running.items())[:3])
-        update(now.done / now.total, f"{now.finished} of {now.tasks} tasks done  {running}".rstrip())
+        update(now.share, f"{now.finished} of {now.tasks} tasks done  {running}".rstrip())
 
     return on_progress
 

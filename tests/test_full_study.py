@@ -20,7 +20,7 @@ def called(monkeypatch):
 
     def run(config, **arguments):
         arguments["log"]("give --out or --jobs 4")
-        arguments["on_progress"](StudyProgress(1.0, 4.0, 3, 21, {"tfidf-b50-s0": 0.5}))
+        arguments["on_progress"](StudyProgress(0.25, 3, 21, {"tfidf-b50-s0": 0.5}))
         calls.append((config, arguments))
         return "the record"
 

@@ -31,8 +31,8 @@ from headstart.study.given_data import given_data
 from headstart.study.model import keep_model
 from headstart.study.recipes.costs import Sizes, StudyDisk
 from headstart.study.recipes.plan import time_sentence
-from headstart.study.recipes.recipe import RECIPE, Question, with_recipe
-from headstart.study.recipes.timing import Times, is_timed, retimed
+from headstart.study.recipes.recipe import RECIPE, Question, Recipe, with_recipe
+from headstart.study.recipes.timing import Times, is_timed, retimed, share_done
 from headstart.study.record import StudyRecord
 from headstart.study.results import summarise
 from headstart.study.settings import check_same, demo_config, settings_of, with_demo, with_start
@@ -46,10 +46,9 @@ MOST_JOBS = 10_000
 
 @dataclass(frozen=True)
 class StudyProgress:
-    """How far a study is, in operations and in tasks."""
+    """How far a study is: its share, and in tasks."""
 
-    done: float
-    total: float
+    share: float
     finished: int
     tasks: int
     running: dict[str, float] = field(default_factory=dict)
@@ -122,6 +121,7 @@ def study(
         if is_timed(directory):
             task_results = execution.run(data, needs_base=False)
             data, recipe = retimed(data, execution.times, log)
+            execution.foreseen = recipe.seconds
             settings = settings_of(data, asked, fields)
             check_same(directory, settings, has_final_steps=False)
             atomic_write(directory / RECIPE, recipe.to_json())  # now that study.toml has the steps
@@ -240,6 +240,8 @@ class _Execution:
         self, data: StudyData, jobs: int | None, engine: RunTasks, on_progress: OnProgress, log: Log, seconds: float
     ) -> None:
         self._jobs, self._engine, self._on_progress, self._log = jobs, engine, on_progress, log
+        file = data.directory / RECIPE
+        self.foreseen = Recipe.read(file).seconds if file.exists() else 0.0
         facts = {"jobs": jobs, "threads": data.config.study.threads, "machine": machine_of(data).facts()}
         self.times = Times(data.directory / "timing.json", seconds, facts, log)
 
@@ -259,7 +261,8 @@ class _Execution:
         def report() -> None:
             done = before + sum(costs[name] for name in finished) + sum(costs[n] * s for n, s in running.items())
             count = len(tasks) - len(missing) + len(finished)
-            self._on_progress(StudyProgress(done, total, count, len(tasks), dict(running)))
+            share = share_done(done / total, self.times.spent, self.foreseen)
+            self._on_progress(StudyProgress(share, count, len(tasks), dict(running)))
 
         def on_share(name: str, share: float) -> None:
             running[name] = share

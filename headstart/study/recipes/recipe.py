@@ -99,6 +99,9 @@ class Recipe(NamedTuple):
     forecast: dict[str, float] | None = None
     """What the steps of pretraining were reckoned with, in seconds, until they are final (recipes/timing.py)."""
 
+    seconds: float = 0.0
+    """What the study takes in all."""
+
     @classmethod
     def read(cls, file: Path) -> "Recipe":
         return cls(**checksummed_json.read(file, "delete it: the settings are then those of study.toml"))
@@ -194,7 +197,7 @@ class Decision:
             pretraining = max(pretraining, trials.baselines)
         is_given = self.question.is_given("pretrain", self.question.config.pretrain[0], "steps")
         sentences = self._sentences(settings, work, steps, (pretraining, own))
-        return Recipe(settings, sentences, None if is_given else forecast)
+        return Recipe(settings, sentences, None if is_given else forecast, self.setup + pretraining + own)
 
     # ---- the base -----------------------------------------------------------------------------------------------
 

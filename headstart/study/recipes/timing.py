@@ -19,6 +19,8 @@ from headstart.study.data import StudyData, with_steps
 from headstart.study.execution.scheduler import TaskResult
 from headstart.study.recipes.recipe import RECIPE, Recipe, steps_in
 
+LONGEST_SHARE = 0.99  # before all is done
+
 
 class Times:
     """timing.json: how long each task took, over all calls."""
@@ -42,11 +44,21 @@ class Times:
         self._since = now
         atomic_write(self.file, checksummed_json.dump(self.values, indent=1))
 
+    @property
+    def spent(self) -> float:
+        """Seconds of all calls, with what came before the first task."""
+        return float(self.values["preparation"] + self.values["seconds"] + time.monotonic() - self._since)
+
     def seconds_of(self, arm: str) -> float:
         """The part of the time that the trials of an arm took; those side by side share it."""
         trials = self.values["trials"]
         own = sum(seconds for name, seconds in trials.items() if name.startswith(f"{arm}-b"))
         return float(self.values["seconds"] * own / sum(trials.values())) if own else 0.0
+
+
+def share_done(by_operations: float, spent: float, foreseen: float) -> float:
+    """The share of a study that is done: of the time that was foreseen, as far as that was right, or of operations."""
+    return min(spent / foreseen, LONGEST_SHARE) if by_operations < 1 and spent < foreseen else by_operations
 
 
 def is_timed(directory: Path) -> bool:
@@ -61,16 +73,17 @@ def retimed(data: StudyData, times: Times, log: Log) -> tuple[StudyData, Recipe]
     forecast, whole = recipe.forecast or {}, seconds_in(study.time)
     taken = sum(times.seconds_of(arm) for arm in ("scratch", "scratch-causal", "scratch-masked"))
     factor = taken / forecast["from_scratch"] if taken and forecast["from_scratch"] else 1.0
-    spent, rest = times.values["preparation"] + times.values["seconds"], factor * forecast["from_base"]
+    spent, rest = times.spent, factor * forecast["from_base"]
     steps = steps_in(whole, spent + rest, forecast)
     pretraining = forecast["bases"] * (steps * forecast["phases"] * forecast["step"] + forecast["evaluating"])
+    in_all = spent + pretraining + rest
     said = (
         f"{format_duration(spent)} are over, and what is left to fine-tune takes about {format_duration(rest)}: "
         f"pretraining gets {steps * forecast['phases']:,} steps, about {format_duration(pretraining)}. "
-        f"In all about {format_duration(spent + pretraining + rest)}, where {study.time} was the aim."
+        f"In all about {format_duration(in_all)}, where {study.time} was the aim."
     )
     log(said)
     settings = {**recipe.settings, "pretrain": {**recipe.settings["pretrain"], "steps": steps}}
     phases = [dataclasses.replace(phase, steps=steps) for phase in data.config.pretrain]
     data = dataclasses.replace(data, config=dataclasses.replace(data.config, pretrain=phases))
-    return with_steps(data, [steps] * len(phases)), Recipe(settings, [*recipe.sentences, said])
+    return with_steps(data, [steps] * len(phases)), Recipe(settings, [*recipe.sentences, said], seconds=in_all)

@@ -10,7 +10,7 @@ import pytest
 from small_study import MODEL, small_config, write_files
 
 from headstart.study.execution.scheduler import TaskResult
-from headstart.study.recipes.timing import Times
+from headstart.study.recipes.timing import Times, share_done
 from headstart.study.study import study as run_study
 
 # Half a second for a step, 10 s for the trials from scratch, 20 s for those from a base; 950 s of 1,000 are planned.
@@ -95,5 +95,21 @@ def test_trials_side_by_side_share_the_time(tmp_path):
     times.values["seconds"] = 8.0
     assert times.seconds_of("scratch") == pytest.approx(6.0)
     assert times.seconds_of("scratch-causal") == 0.0
-    kept = Times(tmp_path / "timing.json", 99.0, {"jobs": 1}).values
+    again = Times(tmp_path / "timing.json", 99.0, {"jobs": 1})
+    kept = again.values
     assert (kept["preparation"], kept["jobs"], len(kept["trials"])) == (5.0, 1, 3)
+    assert 5.0 + kept["seconds"] <= again.spent < 65.0
+
+
+@pytest.mark.parametrize(
+    ("by_operations", "spent", "foreseen", "share"),
+    [
+        (0.01, 30.0, 120.0, 0.25),  # TF-IDF takes time, and next to no operations
+        (0.7, 119.9, 120.0, 0.99),
+        (0.7, 121.0, 120.0, 0.7),  # it takes longer than foreseen
+        (1.0, 30.0, 120.0, 1.0),
+        (0.2, 30.0, 0.0, 0.2),  # nobody has foreseen anything
+    ],
+)
+def test_a_study_whose_time_was_foreseen_is_as_far_as_its_time(by_operations, spent, foreseen, share):
+    assert share_done(by_operations, spent, foreseen) == pytest.approx(share)
