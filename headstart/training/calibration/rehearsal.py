@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from headstart.config.defaults import MASK_PROB
 from headstart.config.training import LoopConfig, OptimizerConfig, seconds_in
 from headstart.machine import Machine
 from headstart.model.heads import IGNORED
@@ -31,7 +30,7 @@ from headstart.training.optimizers.optimizer import build_optimizers, learning_r
 from headstart.training.parallel import distribute
 from headstart.training.step_log import StepResult
 
-DOCUMENT = 100  # tokens of a made-up document in a packed block
+DOCUMENT = 100  # tokens of a made-up document in a calibration's blocks
 TIMED_SECONDS, TIMED_STEPS = 3.0, 20
 WARM_UP_STEPS = 2  # the first are slow: memory, caches, kernels, a graph
 DIFFERENT = 4  # batches on a GPU, then they repeat: making them must take no time beside the steps
@@ -59,7 +58,7 @@ class _Random(Objective):
             batch["present"] = np.ones(shape, bool)
             batch["present"][-1, 1:][-1:] = False
         if made.reading == "packed":
-            batch["documents"] = np.tile(np.arange(shape[1]) // DOCUMENT, (shape[0], 1))
+            batch["documents"] = np.tile(np.arange(shape[1]) // (made.document or shape[1]), (shape[0], 1))
         return {**batch, **self._targets(tokens, draws)}
 
     def _targets(self, tokens: np.ndarray, draws: np.random.Generator) -> Batch:
@@ -71,7 +70,7 @@ class _Random(Objective):
             return {"written": written, "targets": np.roll(written, -1, axis=1)}
         segments: Batch = {"segments": np.zeros(tokens.shape, np.int64)}
         if kind in ("masked", "masked-nsp"):
-            hidden = np.arange(tokens.shape[1]) < max(1, round(MASK_PROB * tokens.shape[1]))
+            hidden = np.arange(tokens.shape[1]) < max(1, round(made.masked_share * tokens.shape[1]))
             masked: Batch = {"targets": np.where(hidden, tokens, IGNORED)}
             if kind == "masked":
                 return masked

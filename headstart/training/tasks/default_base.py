@@ -105,5 +105,5 @@ class _Choice:
             config=preset(PRESET, **fields), head=HeadConfig(kind=head), device=self.kind,
             batch=max(1, settings.batch_tokens // settings.length), lengths=Lengths(settings.length),
             precision=self.session.machine.precision, reading="packed" if objective != "masked-nsp" else "padded",
-            optimizer=settings.optimizer, masked_share=settings.mask_prob,
+            document=max(1, round(self.document)), optimizer=settings.optimizer, masked_share=settings.mask_prob,
         )  # fmt: skip
