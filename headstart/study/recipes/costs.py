@@ -70,7 +70,8 @@ class Workloads:
             config=dataclasses.replace(model, direction=direction), head=head,
             batch=max(1, (phase.batch_tokens or PRETRAIN_BATCH_TOKENS[self.device]) // length),
             lengths=Lengths(length), device=self.device, precision=self.precision,
-            reading=reading_of(head.kind), optimizer=phase.optimizer, masked_share=phase.mask_prob,
+            reading=reading_of(head.kind), document=max(1, round(self.sizes.text_tokens)),
+            optimizer=phase.optimizer, masked_share=phase.mask_prob,
         )  # fmt: skip
 
     def pretraining_steps(self, phase: PretrainPart, tokens: float, work: Workload) -> int:

@@ -56,7 +56,6 @@ SIDE_BY_SIDE = {"cpu": 1, "cuda": 4}  # trials at once: on a CPU each has all co
 BASELINES_AT_ONCE = {"cpu": 2, "cuda": 4}  # of one core each
 SPEED_UP = {"cpu": 1.0, "cuda": 1.5}  # of the steps of trials side by side
 EVALUATION_SHARE = 1 / 3  # of a step's time, forward alone
-REAL_STEP = {"cpu": 1.3, "cuda": 1.0}  # to a measured one: real texts have many lengths; it is logged, and saved
 LEAST_SHARE = 0.25  # of the time for pretraining, even where the trials take longer
 PLANS = ((5, 2), (5, 1), (3, 1), (2, 1), (1, 1))  # seeds, learning rates: the first that fits is taken
 
@@ -213,7 +212,7 @@ class Decision:
             works = self._works(self._settings(size))
             objective = works.config.study.objectives[0]
             work = works.pretraining(works.config.pretrain[0], objective)
-            steps[size] = REAL_STEP[self.kind] * self._measured(work)
+            steps[size] = self._measured(work)
             most = most_passes(objective, work.config.dropout) * self._pass_steps(work)
             return step_operations(work) * min(FIRST_GUESS * self.seconds / steps[size], most)
 

@@ -58,7 +58,9 @@ class _Random(Objective):
             batch["present"] = np.ones(shape, bool)
             batch["present"][-1, 1:][-1:] = False
         if made.reading == "packed":
-            batch["documents"] = np.tile(np.arange(shape[1]) // (made.document or shape[1]), (shape[0], 1))
+            # Of many lengths, as real ones are: a CPU reads them one by one, with kernels for each length.
+            begins = draws.random(shape) < (1 / made.document if made.document else 0.0)
+            batch["documents"] = np.cumsum(begins, axis=1)
         return {**batch, **self._targets(tokens, draws)}
 
     def _targets(self, tokens: np.ndarray, draws: np.random.Generator) -> Batch:
