@@ -1,6 +1,7 @@
 """What a study computes and stores, from its settings and the sizes of its files."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,18 @@ import numpy as np
 
 from headstart.config.defaults import PRETRAIN_BATCH_TOKENS, STUDY_EPOCHS, VALID_SHARE
 from headstart.config.model import HeadConfig, ModelConfig
+from headstart.config.reading import Reading
 from headstart.config.study import WITHOUT_STEPS, PretrainPart, StudyConfig
 from headstart.data.labelled import LabelledSet
+from headstart.data.readers.documents import pieces
 from headstart.data.readers.sources import weighted_path
 from headstart.errors import UserError
 from headstart.planning.figures import format_bytes
 from headstart.planning.parameters import total
 from headstart.planning.workload import BYTES_A_TOKEN, ComputePrecision, DeviceKind, Lengths, Workload, reading_of
 from headstart.study.design import HEADS, Arm, arms_of, learning_rates_of
+
+FIRST_PIECES = 300  # of a file of the corpus, to learn how long its documents are
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,9 @@ class Sizes:
     text_quantiles: tuple[float, ...] = ()
     """Tokens of the labelled texts, from the shortest to the longest."""
 
+    document_tokens: float = 0.0
+    """Of a document of the corpus, on average over the first ones; 0: as a labelled text."""
+
     @classmethod
     def of(cls, config: StudyConfig, sets: Mapping[str, LabelledSet]) -> "Sizes":
         """Of the corpus by its bytes, and of the labelled rows as they are read and split."""
@@ -44,7 +52,7 @@ class Sizes:
         quantiles = tuple(np.quantile(tokens, np.linspace(0, 1, 101)).tolist())
         rows, valid, test = (len(sets[name]) for name in ("train", "valid", "test"))
         classes, mean = len(set(sets["train"].labels)), sum(tokens) / rows
-        return cls(_corpus_tokens(config), rows, mean, valid, test, classes, quantiles)
+        return cls(_corpus_tokens(config), rows, mean, valid, test, classes, quantiles, _document_tokens(config))
 
     def tokens_read(self, longest: int) -> int:
         """Of a labelled text on average, where longer ones are truncated."""
@@ -70,7 +78,7 @@ class Workloads:
             config=dataclasses.replace(model, direction=direction), head=head,
             batch=max(1, (phase.batch_tokens or PRETRAIN_BATCH_TOKENS[self.device]) // length),
             lengths=Lengths(length), device=self.device, precision=self.precision,
-            reading=reading_of(head.kind), document=max(1, round(self.sizes.text_tokens)),
+            reading=reading_of(head.kind), document=max(1, round(self.sizes.document_tokens or self.sizes.text_tokens)),
             optimizer=phase.optimizer, masked_share=phase.mask_prob,
         )  # fmt: skip
 
@@ -121,6 +129,17 @@ class StudyDisk(NamedTuple):
 def _corpus_tokens(config: StudyConfig) -> list[float]:
     phases = [[weighted_path(file)[0] for file in phase.corpus] for phase in config.pretrain]
     return [sum(map(text_bytes, paths)) / BYTES_A_TOKEN for paths in phases]
+
+
+def _document_tokens(config: StudyConfig) -> float:
+    """Of the first documents of all files of a corpus."""
+    documents = size = 0
+    for phase in config.pretrain:
+        for path, _ in map(weighted_path, phase.corpus):
+            reading = config.reading.part(Reading, documents=phase.documents)
+            for piece in itertools.islice(pieces([path], reading), FIRST_PIECES):
+                size, documents = size + len(piece.text.encode()), documents + piece.ends_document
+    return size / max(1, documents) / BYTES_A_TOKEN
 
 
 def text_bytes(path: str) -> int:

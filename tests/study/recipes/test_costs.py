@@ -27,7 +27,9 @@ def config(tmp_path, request):
 
 def test_sizes_of_the_rows_as_they_are_read(config):
     sets = labelled_sets(config, lambda line: None)
-    assert Sizes.of(config, sets) == Sizes([1_000], 50, 22, 50, 50, classes=2, text_quantiles=(22.0,) * 101)
+    assert Sizes.of(config, sets) == Sizes(
+        [1_000], 50, 22, 50, 50, classes=2, text_quantiles=(22.0,) * 101, document_tokens=1_000
+    )
 
 
 def test_long_texts_count_as_far_as_they_are_read():
