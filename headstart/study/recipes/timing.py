@@ -19,7 +19,7 @@ from headstart.study.data import StudyData, with_steps
 from headstart.study.execution.scheduler import TaskResult
 from headstart.study.recipes.recipe import RECIPE, Recipe, steps_in
 
-LONGEST_SHARE = 0.99  # before all is done
+MOST_SHARE = 0.99  # before all is done
 
 
 class Times:
@@ -58,7 +58,7 @@ class Times:
 
 def share_done(by_operations: float, spent: float, foreseen: float) -> float:
     """The share of a study that is done: of the time that was foreseen, as far as that was right, or of operations."""
-    return min(spent / foreseen, LONGEST_SHARE) if by_operations < 1 and spent < foreseen else by_operations
+    return min(spent / foreseen, MOST_SHARE) if by_operations < 1 and spent < foreseen else by_operations
 
 
 def is_timed(directory: Path) -> bool:
